@@ -1,0 +1,1 @@
+"""Text to arrays, answers and scores; runs without TensorFlow wherever it can."""
