@@ -1,0 +1,112 @@
+"""The BERT encoder: ids to hidden states (section 3.1 of the paper).
+
+Letters in shape comments: B batch, T tokens, H hidden size.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.layers import (
+    MASKED_SCORE,
+    Dense,
+    Embeddings,
+    TransformerLayer,
+    derive_seed,
+)
+
+
+class BertEncoder(keras.layers.Layer):
+    """Embeddings, transformer layers and the pooler.
+
+    Args:
+      config: a `BertConfig`.
+      seed: of the initial values.
+
+    Call:
+      input_ids: int32 [B, T]; T is at most `config.max_position_embeddings`.
+      input_mask: int32 [B, T], 1 for tokens and 0 for padding; None means no padding.
+      segment_ids: int32 [B, T]; None means all zeros.
+      dropout_key: int32 [2] in training, see `layers.Dropout`; None for inference.
+
+    Returns a dict:
+      embedding_output: [B, T, H], after the embeddings' normalisation.
+      encoder_outputs: a list of [B, T, H], one for each layer.
+      sequence_output: [B, T, H], the last of them.
+      pooled_output: [B, H], tanh of a projection of the first token.
+
+    Example:
+      >>> encoder = BertEncoder(BertConfig(vocab_size=30522), name="bert")
+      >>> encoder(ids)["pooled_output"].shape
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs: Any):
+        kwargs.setdefault("name", "bert")
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed = seed
+        dtype = kwargs.get("dtype")
+        self.embeddings = Embeddings(
+            config, derive_seed(seed, "embeddings"), name="embeddings", dtype=dtype
+        )
+        self.layers = [
+            TransformerLayer(
+                config, index, derive_seed(seed, f"layer_{index}"), name=f"layer_{index}",
+                dtype=dtype,
+            )
+            for index in range(config.num_hidden_layers)
+        ]
+        self.pooler = Dense(
+            config.hidden_size, "tanh", config.initializer_range, derive_seed(seed, "pooler"),
+            name="dense", dtype=dtype,
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        del input_shape
+        self.embeddings.build()
+        with keras.name_scope("encoder"):
+            for layer in self.layers:
+                layer.build()
+        with keras.name_scope("pooler"):
+            self.pooler.build((None, self.config.hidden_size))
+
+    def call(
+        self,
+        input_ids: Any,
+        input_mask: Any = None,
+        segment_ids: Any = None,
+        dropout_key: Any = None,
+    ) -> dict[str, Any]:
+        static_length = input_ids.shape[1]
+        if static_length is not None and static_length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"the input has {static_length} tokens, but the model has positions for "
+                f"{self.config.max_position_embeddings} (max_position_embeddings)"
+            )
+        hidden = self.config.hidden_size
+        batch, length = ops.shape(input_ids)[0], ops.shape(input_ids)[1]
+        if segment_ids is None:
+            segment_ids = ops.zeros_like(input_ids)
+        bias = None
+        if input_mask is not None:
+            bias = (1.0 - ops.cast(input_mask, "float32")) * MASKED_SCORE  # [B, T]
+            bias = ops.expand_dims(bias, (1, 2))  # [B, 1, 1, T]
+
+        def with_tokens(flat: Any) -> Any:
+            return ops.reshape(flat, (batch, length, hidden))  # [B, T, H]
+
+        x = self.embeddings(input_ids, segment_ids, dropout_key=dropout_key)  # [B*T, H]
+        embedding_output = with_tokens(x)
+        encoder_outputs = []
+        for layer in self.layers:
+            x = layer(x, attention_bias=bias, batch=batch, dropout_key=dropout_key)
+            encoder_outputs.append(with_tokens(x))
+        sequence_output = encoder_outputs[-1]
+        return {
+            "embedding_output": embedding_output,
+            "encoder_outputs": encoder_outputs,
+            "sequence_output": sequence_output,
+            "pooled_output": self.pooler(sequence_output[:, 0]),  # [B, H]
+        }

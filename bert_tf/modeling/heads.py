@@ -1,0 +1,103 @@
+"""What stands on the encoder.
+
+Letters in shape comments: B batch, T tokens, H hidden size, L outputs, P predictions, V vocabulary.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.layers import Dense, LayerNorm, derive_seed, initializer
+
+
+class OutputProjection(keras.layers.Layer):
+    """x @ output_weights^T + output_bias, in float32: the classifier, NSP and SQuAD outputs.
+
+    Args:
+      outputs: L.
+      stddev: deviation of the initial weights; the bias begins at zero.
+      seed: of the initial weights.
+
+    Shapes: [B, H] -> [B, L]; output_weights [L, H], output_bias [L].
+    """
+
+    def __init__(self, outputs: int, stddev: float = 0.02, seed: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.outputs = outputs
+        self.stddev = stddev
+        self.seed = seed
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.output_weights = self.add_weight(
+            name="output_weights",
+            shape=(self.outputs, input_shape[-1]),
+            initializer=initializer(self.stddev, self.seed),
+        )
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.outputs,), initializer="zeros"
+        )
+
+    def call(self, x: Any) -> Any:
+        logits = ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
+        return ops.cast(logits, "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "outputs": self.outputs,
+            "stddev": self.stddev,
+            "seed": self.seed,
+        }
+
+
+class MaskedLMHead(keras.layers.Layer):
+    """Scores of all pieces at the masked positions, by the word embeddings themselves.
+
+    Args:
+      config: a `BertConfig`.
+      seed: of the initial weights.
+
+    Call:
+      sequence_output: float [B, T, H].
+      positions: int32 [B, P].
+      word_embeddings: float [V, H].
+
+    Returns: float32 [B*P, V], row = example * P + slot. Only the P positions meet the vocabulary.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.config = config
+        dtype = kwargs.get("dtype")
+        self.dense = Dense(
+            config.hidden_size,
+            config.hidden_act,
+            config.initializer_range,
+            derive_seed(seed, "transform"),
+            name="dense",
+            dtype=dtype,
+        )
+        self.layer_norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
+
+    def build(self, input_shape: Any = None) -> None:
+        del input_shape
+        hidden = (None, self.config.hidden_size)
+        with keras.name_scope("transform"):
+            self.dense.build(hidden)
+            self.layer_norm.build(hidden)
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
+        )
+
+    def call(self, sequence_output: Any, positions: Any, word_embeddings: Any) -> Any:
+        hidden = self.config.hidden_size
+        batch, length = ops.shape(sequence_output)[0], ops.shape(sequence_output)[1]
+        flat = ops.reshape(sequence_output, (-1, hidden))  # [B*T, H]
+        first = ops.expand_dims(ops.arange(batch, dtype=positions.dtype) * length, 1)  # [B, 1]
+        rows = ops.reshape(positions + first, (-1,))
+        x = ops.take(flat, rows, axis=0)  # [B*P, H]
+        x = self.layer_norm(self.dense(x))
+        table = ops.cast(word_embeddings, x.dtype)
+        return ops.cast(ops.matmul(x, ops.transpose(table)) + self.output_bias, "float32")

@@ -1,0 +1,119 @@
+"""The original's learning-rate schedule and its Adam; keras and numpy only.
+
+Both are plain arithmetic on tensors: who owns the variables, sums the gradients over replicas and
+writes the results is the training step's business (bert_tf/training/step.py).
+"""
+
+import dataclasses
+import re
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearWarmupDecay:
+    """Linear warm-up from 0, then the line that falls from `peak` at step 0 to 0 at the end.
+
+    lr(step) = peak * (1 - step / num_train_steps), and for step < num_warmup_steps
+    peak * step / num_warmup_steps. As in the original, the decay does not begin anew after the
+    warm-up, the first step with warm-up has rate 0, and a warm-up longer than the training
+    goes on past its end.
+
+    Args:
+      peak: the learning rate that the flags name.
+      num_train_steps: steps of the whole training.
+      num_warmup_steps: steps of the warm-up, 0 for none.
+    """
+
+    peak: float
+    num_train_steps: int
+    num_warmup_steps: int = 0
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the learning rate of a step (an int, or an integer tensor of any shape)."""
+        step = ops.cast(step, "float32")
+        done = ops.minimum(step, float(self.num_train_steps)) / float(max(1, self.num_train_steps))
+        rate = self.peak * (1.0 - done)
+        if self.num_warmup_steps:
+            warm = self.peak * (step / float(self.num_warmup_steps))
+            rate = ops.where(step < float(self.num_warmup_steps), warm, rate)
+        return rate
+
+
+def global_norm(gradients: list[Any]) -> Any:
+    """Returns the root of the summed squares of all gradients, a float32 scalar."""
+    total = ops.zeros((), dtype="float32")
+    for gradient in gradients:
+        total = total + ops.sum(ops.square(ops.cast(gradient, "float32")))
+    return ops.sqrt(total)
+
+
+def clip_scale(norm: Any, clip_norm: float) -> Any:
+    """Returns the factor that brings gradients of norm `norm` down to `clip_norm` at most."""
+    return clip_norm / ops.maximum(norm, clip_norm)
+
+
+@dataclasses.dataclass(frozen=True)
+class BertAdam:
+    """Adam as the original has it ("AdamWeightDecayOptimizer").
+
+    No bias correction; epsilon is added outside the root; the decay is added to Adam's update and
+    so is scaled by the learning rate; it spares variables whose name matches `exclude` anywhere.
+    The gradients are clipped by their global norm first.
+
+    Args:
+      learning_rate: a function of the step, such as `LinearWarmupDecay`.
+      weight_decay: decay of the weights, in units of the learning rate.
+      beta_1, beta_2: decay of the means of gradients and of their squares.
+      epsilon: added to the root.
+      exclude: regular expressions.
+      clip_norm: the largest global norm.
+    """
+
+    learning_rate: Any
+    weight_decay: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
+    exclude: tuple[str, ...] = ("LayerNorm", "layer_norm", "bias")
+    clip_norm: float = 1.0
+
+    # Names of a variable's slots in a checkpoint: <variable>/adam_m.
+    slot_names = ("adam_m", "adam_v")
+
+    def decays(self, name: str) -> bool:
+        """Tells whether the variable of this name is decayed."""
+        return self.weight_decay > 0 and not any(re.search(p, name) for p in self.exclude)
+
+    def make_slots(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Makes the slots of named variables: {"<name>/adam_m": zeros, "<name>/adam_v": zeros}."""
+        return {
+            f"{name}/{slot}": keras.Variable(
+                ops.zeros(variable.shape, dtype="float32"),
+                trainable=False, name=slot, dtype="float32",
+            )
+            for name, variable in variables.items()
+            for slot in self.slot_names
+        }
+
+    def update(
+        self, name: str, value: Any, gradient: Any, slots: tuple[Any, Any], rate: Any
+    ) -> tuple[Any, tuple[Any, Any]]:
+        """Returns the new value and the new slots of one variable.
+
+        Args:
+          name: of the variable; decides about the decay.
+          value: the variable's value.
+          gradient: clipped, of the same shape.
+          slots: (adam_m, adam_v).
+          rate: the step's learning rate, a scalar.
+        """
+        m, v = slots
+        m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        step = m / (ops.sqrt(v) + self.epsilon)
+        if self.decays(name):
+            step = step + self.weight_decay * value
+        return value - rate * step, (m, v)

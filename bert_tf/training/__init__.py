@@ -1,0 +1,1 @@
+"""The training loop: strategy, step, life in an output folder, progress."""
