@@ -92,7 +92,9 @@ class BertAdam:
         return {
             f"{name}/{slot}": keras.Variable(
                 ops.zeros(variable.shape, dtype="float32"),
-                trainable=False, name=slot, dtype="float32",
+                trainable=False,
+                name=slot,
+                dtype="float32",
             )
             for name, variable in variables.items()
             for slot in self.slot_names

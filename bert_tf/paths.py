@@ -39,7 +39,7 @@ def tensorflow_reads(path: str) -> bool:
 
 def local(path: str) -> str:
     """Returns a local path without its `file://`; `~` stays as it is, as the shell expands it."""
-    return path[len("file://"):] if path.lower().startswith("file://") else path
+    return path[len("file://") :] if path.lower().startswith("file://") else path
 
 
 def _gfile() -> Any:
@@ -86,8 +86,8 @@ def dirname(path: str) -> str:
 
 def basename(path: str) -> str:
     """Returns the last component of a path."""
-    return path.rstrip("/").rpartition("/")[2] if has_scheme(path) else os.path.basename(
-        local(path)
+    return (
+        path.rstrip("/").rpartition("/")[2] if has_scheme(path) else os.path.basename(local(path))
     )
 
 
@@ -217,9 +217,7 @@ def open_file(
         if not binary and "r" in mode:
             # Decoded here: gfile knows neither encodings nor newlines.
             with _gfile().GFile(path, "rb") as raw:
-                return io.TextIOWrapper(
-                    io.BytesIO(raw.read()), encoding=encoding, newline=newline
-                )
+                return io.TextIOWrapper(io.BytesIO(raw.read()), encoding=encoding, newline=newline)
         return _gfile().GFile(path, mode)
     fs, inner = _fs(path)
     if binary:

@@ -53,14 +53,21 @@ class BertEncoder(keras.layers.Layer):
         )
         self.layers = [
             TransformerLayer(
-                config, index, derive_seed(seed, f"layer_{index}"), name=f"layer_{index}",
+                config,
+                index,
+                derive_seed(seed, f"layer_{index}"),
+                name=f"layer_{index}",
                 dtype=dtype,
             )
             for index in range(config.num_hidden_layers)
         ]
         self.pooler = Dense(
-            config.hidden_size, "tanh", config.initializer_range, derive_seed(seed, "pooler"),
-            name="dense", dtype=dtype,
+            config.hidden_size,
+            "tanh",
+            config.initializer_range,
+            derive_seed(seed, "pooler"),
+            name="dense",
+            dtype=dtype,
         )
 
     def build(self, input_shape: Any = None) -> None:

@@ -124,7 +124,11 @@ class Dense(keras.layers.Layer):
     """
 
     def __init__(
-        self, units: int, activation: str = "linear", stddev: float = 0.02, seed: int = 0,
+        self,
+        units: int,
+        activation: str = "linear",
+        stddev: float = 0.02,
+        seed: int = 0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -136,7 +140,8 @@ class Dense(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.kernel = self.add_weight(
-            name="kernel", shape=(input_shape[-1], self.units),
+            name="kernel",
+            shape=(input_shape[-1], self.units),
             initializer=initializer(self.stddev, self.seed),
         )
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
@@ -146,8 +151,11 @@ class Dense(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {
-            **super().get_config(), "units": self.units, "activation": self.activation,
-            "stddev": self.stddev, "seed": self.seed,
+            **super().get_config(),
+            "units": self.units,
+            "activation": self.activation,
+            "stddev": self.stddev,
+            "seed": self.seed,
         }
 
 
@@ -169,12 +177,8 @@ class LayerNorm(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         shape = (input_shape[-1],)
-        self.beta = self.add_weight(
-            name="beta", shape=shape, initializer="zeros", autocast=False
-        )
-        self.gamma = self.add_weight(
-            name="gamma", shape=shape, initializer="ones", autocast=False
-        )
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros", autocast=False)
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones", autocast=False)
 
     def call(self, x: Any) -> Any:
         wide = ops.cast(x, "float32")
@@ -206,12 +210,15 @@ class Embeddings(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
         self.seed = seed
-        self.layer_norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=kwargs.get("dtype"))
+        self.layer_norm = LayerNorm(
+            config.layer_norm_eps, name="LayerNorm", dtype=kwargs.get("dtype")
+        )
         self.dropout = Dropout(config.hidden_dropout_prob, stream=0)
 
     def _table(self, name: str, rows: int) -> Any:
         return self.add_weight(
-            name=name, shape=(rows, self.config.hidden_size),
+            name=name,
+            shape=(rows, self.config.hidden_size),
             initializer=initializer(self.config.initializer_range, derive_seed(self.seed, name)),
         )
 
@@ -265,8 +272,12 @@ class TransformerLayer(keras.layers.Layer):
 
         def dense(units: int, name: str, path: str, activation: str = "linear") -> Dense:
             return Dense(
-                units, activation, config.initializer_range, derive_seed(seed, path),
-                name=name, dtype=dtype,
+                units,
+                activation,
+                config.initializer_range,
+                derive_seed(seed, path),
+                name=name,
+                dtype=dtype,
             )
 
         hidden = config.hidden_size

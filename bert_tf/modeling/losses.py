@@ -68,8 +68,8 @@ class Loss:
 def classifier_loss(kind: str) -> Loss:
     """Returns the loss of a `BertClassifier`.
 
-    The batch has label_ids (int32 [B], float32 [B] or float32 [B, L] by kind), and
-    is_real_example and example_weight, float32 [B].
+    The batch has label_ids (int32 [B], float32 [B] or float32 [B, L] by kind), is_real_example
+    float32 [B] and, where examples weigh differently, example_weight float32 [B].
 
     Raises:
       ValueError: if `kind` is not classification, regression or multilabel.
@@ -77,8 +77,13 @@ def classifier_loss(kind: str) -> Loss:
     if kind not in _CLASSIFIER_VALUES:
         raise ValueError(f"kind {kind!r} is not one of {', '.join(_CLASSIFIER_VALUES)}")
     function = _CLASSIFIER_VALUES[kind]
+
+    def weights(batch: Mapping[str, Any]) -> dict[str, Any]:
+        real = batch["is_real_example"]
+        return {"loss": real * batch["example_weight"] if "example_weight" in batch else real}
+
     return Loss(
-        weights=lambda batch: {"loss": batch["is_real_example"] * batch["example_weight"]},
+        weights=weights,
         values=lambda outputs, batch: {"loss": function(outputs["logits"], batch["label_ids"])},
     )
 
@@ -107,9 +112,7 @@ def pretraining_loss() -> Loss:
             ),
         }
 
-    return Loss(
-        weights, values, ("masked_lm_loss", "next_sentence_loss"), {"masked_lm_loss": 1e-5}
-    )
+    return Loss(weights, values, ("masked_lm_loss", "next_sentence_loss"), {"masked_lm_loss": 1e-5})
 
 
 def squad_loss() -> Loss:

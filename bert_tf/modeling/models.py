@@ -26,9 +26,7 @@ _CLASSIFIER = "classifier"
 
 def named_variables(model: keras.layers.Layer) -> dict[str, Any]:
     """Returns the model's variables by their names in an original checkpoint."""
-    return {
-        variable.path.removeprefix(f"{_CLASSIFIER}/"): variable for variable in model.variables
-    }
+    return {variable.path.removeprefix(f"{_CLASSIFIER}/"): variable for variable in model.variables}
 
 
 class _BertModel(keras.Model):

@@ -7,6 +7,7 @@ once, then clipped, then applied. The result does not depend on the number of re
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.layers import DROPOUT_STREAMS, derive_seed
@@ -14,6 +15,7 @@ from bert_tf.modeling.losses import Loss
 from bert_tf.modeling.models import named_variables
 from bert_tf.optimization import BertAdam, clip_scale
 
+# Where the number of the first bad step stands while there is none.
 _NEVER = tf.int64.max
 
 
@@ -78,6 +80,11 @@ class TrainStep:
         result["first_bad_step"] = -1 if bad == _NEVER else bad
         return result
 
+    def tensors(self) -> dict[str, Any]:
+        """Returns all that a checkpoint holds, as arrays: weights, slots, global_step."""
+        values = {**self.variables, **self.slots, "global_step": self.global_step}
+        return {name: value.numpy() for name, value in values.items()}
+
     def _steps(self, iterator: Any, steps: Any) -> dict[str, Any]:
         names = [*self.loss.names, "grad_norm"]
         sums = {name: tf.zeros((), tf.float32) for name in names}
@@ -127,7 +134,9 @@ class TrainStep:
     def _dropout_key(self, step: Any, context: Any) -> Any:
         seed = derive_seed(self.seed, "dropout")
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
-        return tf.stack([tf.bitwise.bitwise_xor(seed, replica * 256), tf.cast(step, tf.int32) * DROPOUT_STREAMS])
+        return tf.stack(
+            [tf.bitwise.bitwise_xor(seed, replica * 256), tf.cast(step, tf.int32) * DROPOUT_STREAMS]
+        )
 
     def _apply(self, strategy: Any, gradients: list[Any], scale: Any, rate: Any) -> None:
         """Updates every variable where it lives; called once for all replicas."""
@@ -158,3 +167,65 @@ class TrainStep:
         )
         for target, new in zip((variable, m, v), (value, *slots), strict=True):
             target.assign(new)
+
+
+class EvalStep:
+    """Runs a model without dropout over a dataset in which each example stands once.
+
+    Args:
+      model: a model of bert_tf.modeling.models.
+      strategy: as for `TrainStep`.
+      loss: for the losses of each example, or None.
+      outputs: names of the model's outputs to return.
+    """
+
+    def __init__(
+        self, model: Any, strategy: Any, loss: Loss | None, outputs: tuple[str, ...] = ("logits",)
+    ):
+        self.model = model
+        self.strategy = strategy
+        self.loss = loss
+        self.outputs = outputs
+        self._run = tf.function(self._step, reduce_retracing=True)
+
+    def run(self, dataset: Any, examples: int) -> dict[str, np.ndarray]:
+        """Returns the outputs, and the losses' values by name, in the order of the examples.
+
+        Args:
+          dataset: batches with example_index int32 [B], -1 in rows of padding.
+          examples: N; every index from 0 to N - 1 has to occur once.
+
+        Returns: arrays of N rows each.
+        """
+        results: dict[str, np.ndarray] = {}
+        seen = np.zeros(examples, np.int64)
+        for batch in dataset:
+            found = {name: np.asarray(value) for name, value in self._run(batch).items()}
+            index = found.pop("example_index")
+            real = index >= 0
+            np.add.at(seen, index[real], 1)
+            for name, value in found.items():
+                if name not in results:
+                    results[name] = np.zeros((examples, *value.shape[1:]), value.dtype)
+                results[name][index[real]] = value[real]
+        if not (seen == 1).all():
+            raise RuntimeError(
+                f"of {examples} examples, {int((seen == 0).sum())} were left out and "
+                f"{int((seen > 1).sum())} occurred more than once: this is a bug, please report it"
+            )
+        return results
+
+    def _step(self, batch: Any) -> dict[str, Any]:
+        values = self.strategy.run(self._replica_step, args=(batch,))
+        return {
+            name: tf.concat(self.strategy.experimental_local_results(value), axis=0)
+            for name, value in values.items()
+        }
+
+    def _replica_step(self, batch: dict[str, Any]) -> dict[str, Any]:
+        outputs = self.model(batch)
+        result = {name: outputs[name] for name in self.outputs}
+        if self.loss is not None:
+            result.update(self.loss.values(outputs, batch))
+        result["example_index"] = batch["example_index"]
+        return result

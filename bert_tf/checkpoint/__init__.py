@@ -1,0 +1,1 @@
+"""Checkpoints: the original layout, Hugging Face folders, and the strict merge of their weights."""

@@ -1,0 +1,273 @@
+"""Hugging Face folders: config.json, model.safetensors, vocab.txt, tokenizer_config.json."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - gives numpy its bfloat16
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from bert_tf import paths
+from bert_tf.checkpoint import names
+from bert_tf.checkpoint.original import CheckpointError
+from bert_tf.config import BertConfig, read_json_object, write_json
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TORCH_FILE = "pytorch_model.bin"
+INDEX_FILE = "model.safetensors.index.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+
+_SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+
+# The first whose heads are all there names the class that transformers loads by default.
+_ARCHITECTURES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("BertForSequenceClassification", (names.CLASSIFIER,)),
+    ("BertForQuestionAnswering", (names.SQUAD,)),
+    ("BertForPreTraining", (names.MASKED_LM, names.NEXT_SENTENCE)),
+    ("BertForMaskedLM", (names.MASKED_LM,)),
+    ("BertForNextSentencePrediction", (names.NEXT_SENTENCE,)),
+    ("BertModel", ()),
+)
+
+
+def is_folder(path: str) -> bool:
+    """Whether `path` is a folder with a config.json and weights in one of the usual files."""
+    return (
+        paths.is_dir(path)
+        and paths.exists(paths.join(path, CONFIG_FILE))
+        and any(
+            paths.exists(paths.join(path, name))
+            for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE)
+        )
+    )
+
+
+class Reader:
+    """Reads the weights of a folder under the original's names, transposed to its layout.
+
+    A tensor that the table does not know keeps its own name; one of names.EXCLUDED_HUGGINGFACE
+    is left out. bfloat16 and float16 are read as float32.
+
+    Args:
+        folder: a folder with model.safetensors, whole or in shards.
+
+    Attributes:
+        folder: as given.
+        shapes: shape of each weight by the original's name.
+        dtypes: dtype of each weight in the file, in numpy's names.
+        left_out: reason by Hugging Face name of each tensor left out.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        CheckpointError: a file is cut short or corrupt, or only PyTorch's own format is there,
+            or the MLM decoder is not tied to the word embeddings.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self._sources: dict[str, tuple[Any, str, bool]] = {}
+        # Files copied from elsewhere live as long as the reader does.
+        self._stack = contextlib.ExitStack()
+        stored: dict[str, tuple[Any, str]] = {}
+        for file in _weight_files(folder):
+            opened = self._open(file)
+            for name in opened.keys():  # noqa: SIM118 - not a mapping
+                stored[names.complete_huggingface_name(name)] = (opened, name)
+        bias, alias = "cls.predictions.bias", "cls.predictions.decoder.bias"
+        if alias in stored and bias not in stored:
+            stored[bias] = stored.pop(alias)
+        for name in sorted(stored):
+            self._add(name, stored)
+
+    def _open(self, file: str) -> Any:
+        local = paths.local(file)
+        if paths.has_scheme(file):
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf_"))
+            local = os.path.join(folder, paths.basename(file))
+            paths.copy(file, local)
+        try:
+            return safe_open(local, framework="numpy")
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{file} ({paths.size(file)} bytes) is cut short or corrupt: {error}. Copy or "
+                f"download it again."
+            ) from None
+
+    def _add(self, name: str, stored: Mapping[str, tuple[Any, str]]) -> None:
+        opened, stored_name = stored[name]
+        exclusion = names.excluded(name, names.EXCLUDED_HUGGINGFACE)
+        if exclusion:
+            if exclusion.same_as in stored:
+                other, other_name = stored[exclusion.same_as]
+                if not np.array_equal(
+                    opened.get_tensor(stored_name), other.get_tensor(other_name)
+                ):
+                    raise CheckpointError(
+                        f"{self.folder}: {name} is not the same as {exclusion.same_as}; BERT ties "
+                        f"the two, a model with both cannot be read."
+                    )
+            self.left_out[stored_name] = exclusion.reason
+            return
+        ours, transposed = names.from_huggingface(name) or (stored_name, False)
+        view = opened.get_slice(stored_name)
+        shape = tuple(view.get_shape())
+        self.shapes[ours] = shape[::-1] if transposed else shape
+        self.dtypes[ours] = _DTYPES.get(view.get_dtype(), view.get_dtype().lower())
+        self._sources[ours] = (opened, stored_name, transposed)
+
+    def get(self, name: str) -> np.ndarray:
+        """One weight by the original's name, in the original's layout.
+
+        Raises:
+            KeyError: there is no such weight.
+        """
+        if name not in self._sources:
+            raise KeyError(f"{self.folder} has no weight {name}.")
+        opened, stored_name, transposed = self._sources[name]
+        array = opened.get_tensor(stored_name)
+        if array.dtype.name in ("float16", "bfloat16"):
+            array = array.astype(np.float32)
+        return np.ascontiguousarray(array.T) if transposed else array
+
+
+def _weight_files(folder: str) -> list[str]:
+    whole = paths.join(folder, WEIGHTS_FILE)
+    if paths.exists(whole):
+        return [whole]
+    index = paths.join(folder, INDEX_FILE)
+    if paths.exists(index):
+        weight_map = read_json_object(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise CheckpointError(f"{index}: expected a weight_map of names to files.")
+        files = [paths.join(folder, name) for name in sorted(set(weight_map.values()))]
+        for file in files:
+            if not paths.exists(file):
+                raise FileNotFoundError(f"{file} is missing, though {index} lists it.")
+        return files
+    torch_file = paths.join(folder, TORCH_FILE)
+    if paths.exists(torch_file):
+        raise CheckpointError(
+            f"{torch_file} holds the weights in PyTorch's pickle format, which is not read here. "
+            f"Convert it where torch and safetensors are installed: python -c \"import torch, "
+            f"safetensors.torch as s; w = torch.load('{torch_file}', map_location='cpu', "
+            f"weights_only=True); s.save_file({{k: v.clone().contiguous() for k, v in w.items()}}, "
+            f"'{whole}')\""
+        )
+    raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {folder}.")
+
+
+def read_config(folder: str) -> BertConfig:
+    """Reads a folder's config.json by Hugging Face's rules (its `gelu` is the exact form).
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is no configuration of a BERT encoder; names the file and the key.
+    """
+    path = paths.join(folder, CONFIG_FILE)
+    values = read_json_object(path)
+    try:
+        return BertConfig.from_huggingface(values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_do_lower_case(folder: str) -> bool | None:
+    """do_lower_case of a folder's tokenizer_config.json; None where it does not say."""
+    path = paths.join(folder, TOKENIZER_CONFIG_FILE)
+    if not paths.exists(path):
+        return None
+    value = read_json_object(path).get("do_lower_case")
+    return value if isinstance(value, bool) else None
+
+
+def read(folder: str) -> tuple[BertConfig, dict[str, np.ndarray]]:
+    """Reads a folder whole: its configuration, and its weights by the original's names.
+
+    Raises:
+        FileNotFoundError, ValueError: as `Reader` and `read_config`.
+    """
+    config = read_config(folder)
+    reader = Reader(folder)
+    return config, {name: reader.get(name) for name in reader.shapes}
+
+
+def files_of(folder: str) -> list[str]:
+    """The files that `write` makes in a folder, vocab.txt included."""
+    return [
+        paths.join(folder, name)
+        for name in ("vocab.txt", TOKENIZER_CONFIG_FILE, CONFIG_FILE, WEIGHTS_FILE)
+    ]
+
+
+def write(
+    folder: str,
+    config: BertConfig,
+    tensors: Mapping[str, Any],
+    vocab_file: str | None = None,
+    do_lower_case: bool = True,
+) -> None:
+    """Writes a folder that transformers loads. The weights come last, whole or not at all.
+
+    Args:
+        folder: where; it is made.
+        config: the model's configuration.
+        tensors: values by the original's names, without slots and global_step.
+        vocab_file: vocabulary to copy; with None the folder has no tokenizer.
+        do_lower_case: for tokenizer_config.json.
+
+    Raises:
+        ValueError: a name is not in the table.
+    """
+    unknown = [name for name in tensors if names.to_huggingface(name) is None]
+    if unknown:
+        raise ValueError(f"Hugging Face has no name for: {', '.join(sorted(unknown))}.")
+    heads = names.heads_in(tensors)
+    architecture = next(name for name, needs in _ARCHITECTURES if set(needs) <= set(heads))
+    stored: dict[str, np.ndarray] = {}
+    for name, value in tensors.items():
+        theirs, transposed = names.to_huggingface(name) or ("", False)
+        if architecture == "BertModel":
+            theirs = theirs.removeprefix("bert.")
+        # The contiguous copy matters: safetensors writes the memory as it lies.
+        stored[theirs] = np.ascontiguousarray(np.asarray(value).T if transposed else value)
+
+    values = config.to_huggingface()
+    values["architectures"] = [architecture]
+    values["dtype"] = "float32"
+    if names.CLASSIFIER in heads:
+        labels = np.asarray(tensors["output_bias"]).shape[0]
+        values["id2label"] = {str(index): f"LABEL_{index}" for index in range(labels)}
+        values["label2id"] = {f"LABEL_{index}": index for index in range(labels)}
+
+    paths.make_dirs(folder)
+    if vocab_file:
+        paths.copy(vocab_file, paths.join(folder, "vocab.txt"))
+        tokenizer = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": do_lower_case,
+            "tokenize_chinese_chars": True,
+            "strip_accents": None,
+            "model_max_length": config.max_position_embeddings,
+            **_SPECIAL_TOKENS,
+        }
+        write_json(paths.join(folder, TOKENIZER_CONFIG_FILE), tokenizer)
+    write_json(paths.join(folder, CONFIG_FILE), values)
+    with paths.atomic_write(paths.join(folder, WEIGHTS_FILE), "wb") as handle:
+        handle.write(save(stored, metadata={"format": "pt"}))

@@ -1,0 +1,355 @@
+"""From a checkpoint to a model: what is taken, what is missing, what does not fit.
+
+Works on names, shapes and arrays; the names are the original's, which are those of our models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from bert_tf import paths
+from bert_tf.checkpoint import huggingface, names, original
+from bert_tf.config import BertConfig
+
+ORIGINAL_CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
+_OBJECT_BASED_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class RestoreError(ValueError):
+    """A checkpoint does not fit a model. `report` holds the lists that the message prints."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+class _Reader(Protocol):
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+
+    def get(self, name: str) -> np.ndarray: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """An opened checkpoint; values are read when asked for.
+
+    Attributes:
+        prefix: the original's prefix, or the Hugging Face folder.
+        kind: "original" or "huggingface".
+        config: configuration found beside it, or None.
+        vocab_file: path of vocab.txt found beside it, or None.
+        do_lower_case: as the folder's tokenizer_config.json says, or None.
+        global_step: step of the run that wrote it, or None.
+        shapes: shape of each tensor by the original's name.
+        dtypes: dtype of each, in numpy's names.
+        left_out: reason by name of each tensor that the reader left out.
+    """
+
+    prefix: str
+    kind: str
+    config: BertConfig | None
+    vocab_file: str | None
+    do_lower_case: bool | None
+    global_step: int | None
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+    left_out: Mapping[str, str]
+    _reader: _Reader = dataclasses.field(repr=False)
+
+    def get(self, name: str) -> np.ndarray:
+        """Values of one tensor, in the original's layout."""
+        return self._reader.get(name)
+
+    def tensors(self, wanted: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Values by name of the wanted tensors, or of all."""
+        return {name: self.get(name) for name in (self.shapes if wanted is None else wanted)}
+
+
+def load(
+    path: str,
+    hidden_act: str | None = None,
+    config_file: str | None = None,
+    vocab_file: str | None = None,
+) -> Checkpoint:
+    """Opens a checkpoint of the original or a Hugging Face folder, told by what is there.
+
+    Args:
+        path: a prefix, a checkpoint's file or a folder (see original.resolve), or a Hugging Face
+            folder or its model.safetensors.
+        hidden_act: overrides the configuration's (decision 10: labels are often wrong).
+        config_file: configuration to read in place of the one beside the checkpoint.
+        vocab_file: vocabulary in place of the one beside the checkpoint.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint, or a file named is not there.
+        ValueError: the checkpoint or its configuration cannot be read; names the file.
+    """
+    reader: original.Reader | huggingface.Reader
+    folder = _huggingface_folder(path)
+    if folder is not None:
+        reader = huggingface.Reader(folder)
+        kind, prefix, beside, step = "huggingface", folder, folder, None
+        left_out = reader.left_out
+        do_lower_case = huggingface.read_do_lower_case(folder)
+        config = None if config_file else huggingface.read_config(folder)
+    else:
+        reader = original.Reader(path)
+        _refuse_object_based(reader)
+        kind, prefix, left_out, do_lower_case = "original", reader.prefix, {}, None
+        beside = paths.dirname(prefix)
+        step = int(reader.get(names.GLOBAL_STEP)) if names.GLOBAL_STEP in reader.shapes else None
+        config = None if config_file else _config_beside(beside)
+    if config_file:
+        config = BertConfig.from_json_file(config_file)
+    if config and hidden_act:
+        config = config.replace(hidden_act=hidden_act)
+    if vocab_file is None:
+        found = paths.join(beside, VOCAB_FILE)
+        vocab_file = found if paths.exists(found) else None
+    elif not paths.exists(vocab_file):
+        raise FileNotFoundError(f"There is no vocabulary file {vocab_file}.")
+    return Checkpoint(
+        prefix=prefix,
+        kind=kind,
+        config=config,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        global_step=step,
+        shapes=reader.shapes,
+        dtypes=reader.dtypes,
+        left_out=left_out,
+        _reader=reader,
+    )
+
+
+def _huggingface_folder(path: str) -> str | None:
+    if path.endswith(".safetensors"):
+        return paths.dirname(path) or "."
+    if not huggingface.is_folder(path):
+        return None
+    # Where both are in one folder, the original's files are the ones that a run wrote.
+    has_original = any(name.endswith(".index") for name in paths.list_dir(path))
+    return None if has_original else path
+
+
+def _config_beside(folder: str) -> BertConfig | None:
+    for name in (ORIGINAL_CONFIG_FILE, huggingface.CONFIG_FILE):
+        path = paths.join(folder, name)
+        if paths.exists(path):
+            return BertConfig.from_json_file(path)
+    return None
+
+
+def _refuse_object_based(reader: original.Reader) -> None:
+    found = [name for name in reader.shapes if name.endswith(_OBJECT_BASED_END)]
+    if not found:
+        return
+    if any(name.startswith("masked_lm/") for name in found):
+        what = "a Model Garden pre-training checkpoint"
+    elif any("layer_with_weights-" in name for name in found):
+        what = "a Model Garden encoder checkpoint"
+    else:
+        what = "a checkpoint of tf.train.Checkpoint or Keras"
+    raise original.CheckpointError(
+        f"{reader.prefix} is {what} (its variables have names like {found[0]}), which cannot be "
+        f"read yet. Give an original checkpoint or a Hugging Face folder."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a merge found. Names are the original's.
+
+    Attributes:
+        source: the checkpoint's prefix or folder.
+        loaded: names whose values are taken.
+        missing: names that the model has and the checkpoint has not, and that may not be missing.
+        extra: names that the checkpoint has and the model has not, and that may not be extra.
+        misshapen: (name, the model's shape, the checkpoint's shape) of those that do not fit.
+        newly_made: names that keep the model's own initial values; each was allowed to.
+        left_out: reason by name of what the checkpoint has and was left out on purpose.
+        hint: what is most likely wrong, "" where that is not known.
+    """
+
+    source: str
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+    misshapen: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+    newly_made: tuple[str, ...]
+    left_out: Mapping[str, str]
+    hint: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the checkpoint fits."""
+        return not (self.missing or self.extra or self.misshapen)
+
+    def __str__(self) -> str:
+        lines = []
+        if not self.ok:
+            lines.append(f"The checkpoint {self.source} does not fit the model.")
+        if self.hint:
+            lines.append(self.hint)
+        lines.append(f"{len(self.loaded)} weights loaded from {self.source}")
+        if self.misshapen:
+            lines.append(f"{len(self.misshapen)} with another shape:")
+            lines += [
+                f"  {name}: {list(ours)} in the model, {list(theirs)} in the checkpoint"
+                for name, ours, theirs in self.misshapen
+            ]
+        if self.missing:
+            lines.append(f"{len(self.missing)} missing in the checkpoint:")
+            lines += [f"  {name}" for name in self.missing]
+        if self.extra:
+            lines.append(f"{len(self.extra)} in the checkpoint, not in the model:")
+            lines += [f"  {name}" for name in self.extra]
+        if self.newly_made:
+            lines.append(f"WARNING: {len(self.newly_made)} not loaded, NEWLY MADE (untrained):")
+            lines += [f"  {name}" for name in self.newly_made]
+        if self.left_out:
+            lines.append(f"{len(self.left_out)} left out on purpose:")
+            for reason in dict.fromkeys(self.left_out.values()):
+                having = [name for name, why in self.left_out.items() if why == reason]
+                shown = ", ".join(having[:3]) + (", ..." if len(having) > 3 else "")
+                lines.append(f"  {len(having)} ({reason}): {shown}")
+        return "\n".join(lines)
+
+
+def merge(
+    expected: Mapping[str, tuple[int, ...]],
+    checkpoint: Checkpoint,
+    allow_missing: Iterable[str] = (),
+    allow_extra: Iterable[str] = (),
+    allow_misshapen: Iterable[str] = (),
+) -> Report:
+    """Compares what a model has with what a checkpoint has, strictly.
+
+    Patterns are the shell's, where `*` also matches `/`: "cls/*", "output_*".
+
+    The optimizer's slots and global_step are left out unless they are expected: a fresh run
+    starts without them, one that is resumed expects them.
+
+    Args:
+        expected: shapes by name of the model's weights.
+        checkpoint: an opened checkpoint.
+        allow_missing: patterns of names that keep the model's initial values when the checkpoint
+            lacks them.
+        allow_extra: patterns of names in the checkpoint that the model may lack.
+        allow_misshapen: patterns of names that keep the model's initial values when the shapes
+            differ (a head for another number of labels).
+
+    Returns:
+        a report without missing, extra and misshapen names.
+
+    Raises:
+        RestoreError: something is missing, extra or misshapen that no pattern allows.
+    """
+    allow_missing, allow_extra = tuple(allow_missing), tuple(allow_extra)
+    allow_misshapen = tuple(allow_misshapen)
+    loaded: list[str] = []
+    missing: list[str] = []
+    misshapen: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+    newly_made: list[str] = []
+    for name, ours in expected.items():
+        theirs = checkpoint.shapes.get(name)
+        if theirs is None:
+            (newly_made if _fits(name, allow_missing) else missing).append(name)
+        elif tuple(ours) == tuple(theirs):
+            loaded.append(name)
+        elif _fits(name, allow_misshapen):
+            newly_made.append(name)
+        else:
+            misshapen.append((name, tuple(ours), tuple(theirs)))
+    left_out, extra = dict(checkpoint.left_out), []
+    for name in checkpoint.shapes:
+        if name in expected:
+            continue
+        exclusion = names.excluded(name, names.EXCLUDED_ORIGINAL)
+        if exclusion:
+            left_out[name] = exclusion.reason
+        elif _fits(name, allow_extra):
+            left_out[name] = "the model has no use for it"
+        else:
+            extra.append(name)
+    report = Report(
+        source=checkpoint.prefix,
+        loaded=tuple(loaded),
+        missing=tuple(missing),
+        extra=tuple(extra),
+        misshapen=tuple(misshapen),
+        newly_made=tuple(newly_made),
+        left_out=left_out,
+        hint=_hint(misshapen, missing, extra, checkpoint),
+    )
+    if not report.ok:
+        raise RestoreError(report)
+    return report
+
+
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _hint(
+    misshapen: list[tuple[str, tuple[int, ...], tuple[int, ...]]],
+    missing: list[str],
+    extra: list[str],
+    checkpoint: Checkpoint,
+) -> str:
+    shapes = {name: (ours, theirs) for name, ours, theirs in misshapen}
+    if WORD_EMBEDDINGS in shapes:
+        ours, theirs = shapes[WORD_EMBEDDINGS]
+        if ours[1:] == theirs[1:]:
+            lines = _vocabulary_length(checkpoint)
+            return (
+                f"The vocabulary's length and the configuration's vocab_size disagree: the model "
+                f"has vocab_size {ours[0]}, the checkpoint's word embeddings have {theirs[0]} "
+                f"rows{lines}. Give the bert_config.json and vocab.txt that belong to the "
+                f"checkpoint."
+            )
+        return (
+            f"The configuration is that of a model of another size: word embeddings of "
+            f"{list(ours)} in the model, {list(theirs)} in the checkpoint. Give the "
+            f"bert_config.json that belongs to the checkpoint."
+        )
+    if any(name in ("output_weights", "output_bias") for name in shapes):
+        ours, theirs = shapes.get("output_bias") or shapes["output_weights"]
+        return (
+            f"The task has {ours[0]} labels, the checkpoint was trained for {theirs[0]}: another "
+            f"task or another set of labels."
+        )
+    if "layer_" in "".join(missing + extra):
+        return (
+            "The number of layers differs: give the bert_config.json that belongs to the "
+            "checkpoint."
+        )
+    return ""
+
+
+def _vocabulary_length(checkpoint: Checkpoint) -> str:
+    if checkpoint.vocab_file is None:
+        return ""
+    return f" and {checkpoint.vocab_file} has {count_vocabulary(checkpoint.vocab_file)} lines"
+
+
+def count_vocabulary(vocab_file: str) -> int:
+    """The number of ids that a vocabulary file gives out: its lines, blank ones included."""
+    with paths.open_file(vocab_file, "rb") as handle:
+        content = handle.read()
+    return content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
+
+
+def values(checkpoint: Checkpoint, report: Report) -> Iterator[tuple[str, np.ndarray]]:
+    """Reads the loaded names one by one: (name, values)."""
+    for name in report.loaded:
+        yield name, checkpoint.get(name)

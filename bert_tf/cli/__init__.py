@@ -1,0 +1,1 @@
+"""Command-line tools: python -m bert_tf.cli.<name>."""

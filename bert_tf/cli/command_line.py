@@ -1,0 +1,211 @@
+"""What all scripts share: their own flags, a help by groups, errors without tracebacks.
+
+Every script has a FlagValues of its own, so that tests and programs can import several.
+"""
+
+import contextlib
+import logging as std_logging
+import os
+import re
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from absl import flags, logging
+
+
+class CommandLineError(ValueError):
+    """The command line is not right; the message says what is and shows one that works."""
+
+
+class _Lines(std_logging.Formatter):
+    """A log line is its text; a warning says that it is one."""
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        text = record.getMessage()
+        return f"WARNING: {text}" if record.levelno >= std_logging.WARNING else text
+
+
+# What TensorFlow and its libraries say at start on any machine, and nobody can act on.
+_NOISE = re.compile(
+    rb"oneDNN custom operations|Could not find cuda drivers|failed call to cuInit"
+    rb"|absl::InitializeLog|To enable the following instructions|optimized to use available CPU"
+    rb"|cuda_dnn|cufft|cublas|computation placer|TensorRT|NUMA node|gpu_device.cc"
+)
+
+
+def import_tensorflow() -> Any:
+    """Imports TensorFlow without its lines of no use; passes on what else it says."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _filtered_stderr():
+        import tensorflow as tf
+
+        # Some of the lines come when it first looks for devices.
+        tf.config.list_physical_devices()
+    return tf
+
+
+@contextlib.contextmanager
+def _filtered_stderr() -> Iterator[None]:
+    sys.stderr.flush()
+    original = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(original, 2)
+            os.close(original)
+            kept.seek(0)
+            for line in kept:
+                if not _NOISE.search(line):
+                    os.write(2, line)
+
+
+class CommandLine:
+    """The flags of one script.
+
+    Args:
+      script: how the script is called, for messages ("run_classifier.py").
+      description: what it does, for --help.
+      example: a command that works.
+
+    Example:
+      >>> CLI = CommandLine("run_classifier.py", __doc__, "python run_classifier.py ...")
+      >>> with CLI.group("Files"):
+      ...     CLI.string("data_dir", None, "Folder with the task's files.")
+      >>> flags = CLI.parse(sys.argv)
+    """
+
+    def __init__(self, script: str, description: str, example: str):
+        self.script = script
+        self.description = description
+        self.example = example
+        self.flags = flags.FlagValues()
+        self._groups: dict[str, list[str]] = {}
+        self._group = "Flags"
+        with self.group("Help and messages"):
+            self.boolean("help", False, "Show this help.")
+            self.boolean("traceback", False, "Show where in the code an error arose.")
+
+    @contextlib.contextmanager
+    def group(self, title: str) -> Iterator[None]:
+        """Puts the flags that are defined within the block under a title of the help."""
+        before, self._group = self._group, title
+        try:
+            yield
+        finally:
+            self._group = before
+
+    def _note(self, name: str) -> None:
+        self._groups.setdefault(self._group, []).append(name)
+
+    def string(self, name: str, default: str | None, help: str) -> None:
+        flags.DEFINE_string(name, default, help, flag_values=self.flags)
+        self._note(name)
+
+    def boolean(self, name: str, default: bool, help: str) -> None:
+        flags.DEFINE_bool(name, default, help, flag_values=self.flags)
+        self._note(name)
+
+    def integer(
+        self, name: str, default: int | None, help: str, lower_bound: int | None = None
+    ) -> None:
+        flags.DEFINE_integer(name, default, help, lower_bound=lower_bound, flag_values=self.flags)
+        self._note(name)
+
+    def float(
+        self, name: str, default: float | None, help: str, lower_bound: "float | None" = None
+    ) -> None:
+        flags.DEFINE_float(name, default, help, lower_bound=lower_bound, flag_values=self.flags)
+        self._note(name)
+
+    def enum(self, name: str, default: str | None, values: Sequence[str], help: str) -> None:
+        flags.DEFINE_enum(name, default, list(values), help, flag_values=self.flags)
+        self._note(name)
+
+    def parse(self, argv: Sequence[str]) -> flags.FlagValues:
+        """Reads a command line: argv[0] is the program.
+
+        Raises:
+          CommandLineError: for an unknown flag, a value that does not fit, or a word that is no
+            flag.
+        """
+        for name in self.flags:
+            self.flags[name].unparse()
+        try:
+            rest = self.flags(list(argv))
+        except flags.Error as error:
+            raise CommandLineError(f"{error}\nAll flags: python {self.script} --help") from error
+        if self.flags["help"].value:
+            print(self.help())
+            raise SystemExit(0)
+        if len(rest) > 1:
+            raise CommandLineError(
+                f"{' '.join(rest[1:])!r} belongs to no flag; flags are given as --name=value "
+                f"(a switch as --name or --noname)"
+            )
+        return self.flags
+
+    def given(self, name: str) -> bool:
+        """Tells whether a flag stood on the command line."""
+        return self.flags[name].present > 0
+
+    def require(self, missing: Iterable[tuple[str, str]]) -> None:
+        """Raises one error for all flags that are missing.
+
+        Args:
+          missing: pairs of a flag and what it is for; none is fine.
+
+        Raises:
+          CommandLineError: lists them with an example that works.
+        """
+        missing = list(missing)
+        if not missing:
+            return
+        lines = "\n".join(f"  --{name}: {what}" for name, what in missing)
+        raise CommandLineError(
+            f"these flags are missing:\n{lines}\nFor example:\n{self.example}\n"
+            f"All flags: python {self.script} --help"
+        )
+
+    def help(self) -> str:
+        """Returns the help, by groups."""
+        parts = [self.description.strip(), "", "For example:", self.example]
+        for title, names in self._groups.items():
+            parts += ["", f"{title}:"]
+            for name in names:
+                flag = self.flags[name]
+                default = "" if flag.default is None else f" [{flag.default_as_str}]"
+                choices = getattr(flag.parser, "enum_values", None)
+                text = f"{flag.help}{default}"
+                if choices:
+                    text = f"{'|'.join(choices)}: {text}"
+                parts.append(f"  --{'[no]' if flag.boolean else ''}{name}")
+                parts += textwrap.wrap(text, 88, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        return "\n".join(parts)
+
+    def run(self, main: Callable[[Sequence[str]], Any]) -> None:
+        """Runs a script's main with sys.argv; what a user can mend ends without a traceback."""
+        flags.FLAGS(sys.argv[:1])  # absl's own flags: its log is silent before it has them.
+        logging.set_verbosity(logging.INFO)
+        logging.use_absl_handler()
+        logging.get_absl_handler().setFormatter(_Lines())
+        try:
+            main(sys.argv)
+        except (ValueError, OSError, ImportError) as error:
+            if any(argument in ("--traceback", "--traceback=true") for argument in sys.argv):
+                raise
+            sys.stdout.flush()
+            print(f"{self.script}: error: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
+        except BrokenPipeError:
+            # The reader of the output went away (a pager that was left).
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(141) from None
+        except KeyboardInterrupt:
+            print(f"{self.script}: interrupted", file=sys.stderr)
+            raise SystemExit(130) from None

@@ -1,0 +1,131 @@
+"""What a person sees of a run: a bar in a terminal, lines elsewhere, and TensorBoard's events."""
+
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import tqdm
+from absl import logging
+
+from bert_tf import paths
+
+
+def _value(name: str, value: float) -> str:
+    if name in ("learning_rate", "lr"):
+        return f"{value:.2e}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def describe(metrics: Mapping[str, float]) -> str:
+    """Returns "name value, name value, ..." for a line of the log."""
+    return ", ".join(f"{name} {_value(name, value)}" for name, value in metrics.items())
+
+
+class Progress:
+    """Shows the steps of a run with its losses, learning rate, examples per second, time left.
+
+    Args:
+      total: the step at which the run ends.
+      start: the step at which it begins.
+      batch_size: examples of a step, over all replicas.
+      log_steps: steps between two lines where the output is no terminal.
+    """
+
+    def __init__(self, total: int, start: int, batch_size: int, log_steps: int = 50):
+        self._total = total
+        self._batch_size = batch_size
+        self._log_steps = log_steps
+        self._step = self._logged = start
+        self._began = self._last = time.monotonic()
+        self._first_loop = True
+        self._rate = math.nan
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            self._bar = tqdm.tqdm(
+                total=total, initial=start, unit="step", dynamic_ncols=True, mininterval=0.2
+            )
+
+    @property
+    def examples_per_second(self) -> float:
+        """Of the last loop; nan before there is one."""
+        return self._rate
+
+    def update(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Shows that `step` steps are done.
+
+        Args:
+          step: number of steps done since step 0.
+          metrics: by name, in the order in which they are shown.
+        """
+        now = time.monotonic()
+        done, seconds = step - self._step, max(now - self._last, 1e-9)
+        self._step, self._last = step, now
+        self._rate = done * self._batch_size / seconds
+        text = describe({**metrics, "examples/s": self._rate})
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(done)
+        elif step - self._logged >= self._log_steps or step == self._total or self._first_loop:
+            left = "" if self._first_loop else f", {self._left(done, seconds)} left"
+            logging.info("step %d of %d: %s%s", step, self._total, text, left)
+            self._logged = step
+        self._first_loop = False
+
+    def _left(self, done: int, seconds: float) -> str:
+        left = (self._total - self._step) * seconds / max(1, done)
+        minutes, rest = divmod(round(left), 60)
+        return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+    def skip_time(self) -> None:
+        """Leaves the time since the last update out: an evaluation or a save."""
+        self._last = time.monotonic()
+
+    def close(self) -> None:
+        """Ends the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Events:
+    """Writes scalars for TensorBoard into a folder.
+
+    Where TensorFlow cannot write to the folder, events are written to a local one and copied at
+    each flush.
+    """
+
+    def __init__(self, folder: str):
+        import tensorflow as tf
+
+        self._tf = tf
+        self._folder = folder
+        self._staged: tempfile.TemporaryDirectory[str] | None = None
+        target = paths.local(folder)
+        if not paths.tensorflow_reads(folder):
+            self._staged = tempfile.TemporaryDirectory(prefix="bert_tf_events_")
+            target = self._staged.name
+        self._writer = tf.summary.create_file_writer(target)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes one value of each name."""
+        with self._writer.as_default():
+            for name, value in values.items():
+                self._tf.summary.scalar(name, value, step=step)
+
+    def flush(self) -> None:
+        """Brings what was written to the disk, or to where the folder is."""
+        self._writer.flush()
+        if self._staged is not None:
+            paths.make_dirs(self._folder)
+            for name in os.listdir(self._staged.name):
+                paths.copy(os.path.join(self._staged.name, name), paths.join(self._folder, name))
+
+    def close(self) -> None:
+        """Flushes and ends."""
+        self.flush()
+        self._writer.close()
+        if self._staged is not None:
+            self._staged.cleanup()

@@ -1,0 +1,126 @@
+"""A training run's output folder: checkpoints, and what else an exact resume needs.
+
+A step's checkpoint is `model.ckpt-N.{index,data-*}` in the original's layout, with Adam's slots and
+global_step. Beside it `model.ckpt-N.state.json` holds the best metric so far. `checkpoint`, which
+names the latest, is renamed into place last: whenever a run is killed, the folder holds the last
+complete save.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf import paths
+from bert_tf.checkpoint import original, restore
+from bert_tf.modeling.models import named_variables
+from bert_tf.training.step import TrainStep
+
+BEST = "best"
+
+
+def check_writable(folder: str) -> None:
+    """Makes the folder and writes to it, so that a run does not find out after its first hour.
+
+    Raises:
+      OSError: names the folder and what to do.
+    """
+    probe = paths.join(folder, ".writable")
+    try:
+        paths.make_dirs(folder)
+        with paths.open_file(probe, "w") as handle:
+            handle.write("")
+        paths.remove(probe)
+    except OSError as error:
+        raise OSError(
+            f"cannot write to the output folder {folder}: {error.strerror or error}; "
+            "give another --output_dir, or change the folder's permissions"
+        ) from error
+
+
+class RunFolder:
+    """Saves and restores a run.
+
+    Args:
+      folder: the output folder; a local path or an address.
+      keep_checkpoint_max: how many checkpoints to keep, 0 for all.
+    """
+
+    def __init__(self, folder: str, keep_checkpoint_max: int = 5):
+        self.folder = folder
+        self._keep = keep_checkpoint_max
+
+    def latest(self) -> str | None:
+        """Returns the prefix of the latest complete checkpoint, or None."""
+        return original.latest_checkpoint(self.folder)
+
+    def restore(self, step: TrainStep) -> dict[str, Any]:
+        """Sets weights, slots and step to those of the latest checkpoint.
+
+        Returns the state that was saved with it, {} where there is none (a run of the original).
+
+        Raises:
+          RestoreError: if the checkpoint is not of this model.
+        """
+        prefix = self.latest()
+        if prefix is None:
+            return {}
+        variables: dict[str, Any] = {**step.variables, **step.slots}
+        expected = {name: tuple(variable.shape) for name, variable in variables.items()}
+        expected["global_step"] = ()
+        checkpoint = restore.load(prefix)
+        report = restore.merge(expected, checkpoint)
+        everything = {**variables, "global_step": step.global_step}
+        for name, value in restore.values(checkpoint, report):
+            everything[name].assign(value)
+        state_file = f"{prefix}.state.json"
+        if not paths.exists(state_file):
+            return {}
+        with paths.open_file(state_file) as handle:
+            return json.load(handle)
+
+    def save(self, step: TrainStep, state: Mapping[str, Any]) -> str:
+        """Writes a checkpoint of this step and returns its prefix.
+
+        Whatever goes wrong, the checkpoints before it stay good.
+        """
+        number = int(step.global_step.numpy())
+        prefix = paths.join(self.folder, f"model.ckpt-{number}")
+        original.write(prefix, step.tensors())
+        with paths.atomic_write(f"{prefix}.state.json") as handle:
+            json.dump(dict(state), handle, indent=1, sort_keys=True)
+        earlier = [p for p in original.all_checkpoints(self.folder) if p != prefix]
+        kept = [*earlier, prefix]
+        if self._keep > 0:
+            kept = kept[-self._keep :]
+        original.write_state(self.folder, prefix, kept)
+        for old in earlier:
+            if old not in kept:
+                original.delete(old)
+                paths.remove(f"{old}.state.json")
+        return prefix
+
+
+def replace_best(folder: str, model: Any, number: int, facts: Mapping[str, Any]) -> str:
+    """Writes a model's weights to `folder`/best, in place of those that were there.
+
+    Args:
+      folder: the output folder.
+      model: the model.
+      number: the step of its weights.
+      facts: written beside them as best.json, with the step.
+
+    Returns: the prefix.
+    """
+    best = paths.join(folder, BEST)
+    paths.make_dirs(best)
+    prefix = paths.join(best, f"model.ckpt-{number}")
+    earlier = [p for p in original.all_checkpoints(best) if p != prefix]
+    original.write(
+        prefix, {name: variable.numpy() for name, variable in named_variables(model).items()}
+    )
+    with paths.atomic_write(paths.join(best, "best.json")) as handle:
+        json.dump({**facts, "step": number}, handle, indent=1, sort_keys=True)
+    original.write_state(best, prefix, [prefix])
+    for old in earlier:
+        original.delete(old)
+    return prefix

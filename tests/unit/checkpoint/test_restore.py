@@ -1,0 +1,175 @@
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_tf.checkpoint import names, original, restore
+from bert_tf.config import BertConfig
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+TINY = GOLDEN / "checkpoint" / "tiny_pretraining"
+HUGGINGFACE = GOLDEN / "conversions" / "huggingface"
+CONFIG = BertConfig.from_json_file(str(TINY / "bert_config.json"))
+PRETRAINING = (names.MASKED_LM, names.NEXT_SENTENCE)
+CLASSIFIER = names.expected_names_and_shapes(CONFIG, (names.CLASSIFIER,), 3)
+HEAD = ("output_weights", "output_bias")
+
+
+@pytest.fixture(scope="module")
+def pretrained():
+    return restore.load(str(TINY))
+
+
+def test_load_original_with_what_is_beside(tmp_path):
+    for path in TINY.glob("bert_*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    checkpoint = restore.load(str(tmp_path / "bert_model.ckpt.index"))
+    assert checkpoint.kind == "original"
+    assert checkpoint.config == CONFIG
+    assert checkpoint.vocab_file == str(tmp_path / "vocab.txt")
+    assert checkpoint.prefix == str(tmp_path / "bert_model.ckpt")
+    assert checkpoint.global_step is None
+    assert len(checkpoint.tensors()) == 62
+
+
+def test_load_training_run():
+    checkpoint = restore.load(str(TINY / "training"))
+    assert checkpoint.global_step == 8
+    assert checkpoint.config is None
+    assert checkpoint.vocab_file is None
+    assert len(checkpoint.shapes) == 187
+
+
+@pytest.mark.parametrize("path", [HUGGINGFACE, HUGGINGFACE / "model.safetensors"])
+def test_load_huggingface(path, pretrained):
+    checkpoint = restore.load(str(path))
+    assert checkpoint.kind == "huggingface"
+    assert checkpoint.config == CONFIG
+    assert checkpoint.shapes == pretrained.shapes
+    wanted = ["bert/pooler/dense/kernel", "cls/predictions/output_bias"]
+    for name, array in checkpoint.tensors(wanted).items():
+        np.testing.assert_array_equal(array, pretrained.get(name))
+
+
+def test_a_run_beside_huggingface_files_wins(tmp_path):
+    shutil.copytree(HUGGINGFACE, tmp_path, dirs_exist_ok=True)
+    original.write(str(tmp_path / "model.ckpt-1"), {"global_step": 1})
+    assert restore.load(str(tmp_path)).global_step == 1
+
+
+def test_overrides(tmp_path):
+    (tmp_path / "v.txt").write_text("a\nb")
+    CONFIG.replace(num_hidden_layers=2).to_json_file(str(tmp_path / "c.json"))
+    checkpoint = restore.load(
+        str(HUGGINGFACE), "relu", str(tmp_path / "c.json"), str(tmp_path / "v.txt")
+    )
+    assert checkpoint.config == CONFIG.replace(num_hidden_layers=2, hidden_act="relu")
+    assert restore.count_vocabulary(checkpoint.vocab_file) == 2
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        restore.load(str(HUGGINGFACE), vocab_file=str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "what"),
+    [
+        ("tiny_garden", "a Model Garden encoder checkpoint"),
+        ("tiny_garden_pretrainer", "a Model Garden pre-training checkpoint"),
+    ],
+)
+def test_model_garden_is_named(folder, what):
+    with pytest.raises(original.CheckpointError, match=f"is {what} .*cannot be read yet"):
+        restore.load(str(GOLDEN / "checkpoint" / folder))
+
+
+def test_merge_of_the_same_model(pretrained):
+    expected = names.expected_names_and_shapes(CONFIG, PRETRAINING)
+    report = restore.merge(expected, pretrained)
+    assert report.loaded == tuple(expected)
+    assert not report.newly_made
+    assert not report.left_out
+    assert dict(restore.values(pretrained, report)).keys() == expected.keys()
+    assert "62 weights loaded" in str(report)
+
+
+def test_fine_tuning_from_a_pretrained_run():
+    """The new head is newly made, the old ones and the optimizer's state are left out."""
+    checkpoint = restore.load(str(TINY / "training"))
+    report = restore.merge(CLASSIFIER, checkpoint, allow_missing=HEAD, allow_extra=["cls/*"])
+    assert report.newly_made == HEAD
+    assert len(report.loaded) == 55
+    assert "global_step" in report.left_out
+    assert "bert/pooler/dense/bias/adam_v" in report.left_out
+    text = str(report)
+    assert "WARNING: 2 not loaded, NEWLY MADE" in text
+    assert "slot of the optimizer" in text
+
+
+def test_missing_and_extra_are_errors_that_list_both(pretrained):
+    with pytest.raises(restore.RestoreError) as caught:
+        restore.merge(CLASSIFIER, pretrained)
+    report = caught.value.report
+    assert report.missing == HEAD
+    assert len(report.extra) == 7
+    text = str(caught.value)
+    for name in (*HEAD, "cls/predictions/output_bias", pretrained.prefix):
+        assert name in text
+
+
+def test_resuming_takes_slots_and_step():
+    checkpoint = restore.load(str(TINY / "training"))
+    expected = names.expected_names_and_shapes(CONFIG, PRETRAINING, optimizer=True)
+    report = restore.merge(expected, checkpoint)
+    assert len(report.loaded) == 187
+    assert not report.left_out
+
+
+def test_vocabulary_length_is_said_first(tmp_path):
+    for path in TINY.glob("bert_*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "vocab.txt").write_text("x\n" * 130)
+    expected = names.expected_names_and_shapes(CONFIG.replace(vocab_size=130), PRETRAINING)
+    with pytest.raises(restore.RestoreError) as caught:
+        restore.merge(expected, restore.load(str(tmp_path)))
+    lines = str(caught.value).splitlines()
+    assert lines[1].startswith("The vocabulary's length and the configuration's vocab_size disagr")
+    assert "vocab_size 130" in lines[1]
+    assert "120 rows" in lines[1]
+    assert "vocab.txt has 130 lines" in lines[1]
+    shapes = "[130, 32] in the model, [120, 32] in the checkpoint"
+    assert f"  bert/embeddings/word_embeddings: {shapes}" in lines
+
+
+def test_model_of_another_size(pretrained):
+    expected = names.expected_names_and_shapes(CONFIG.replace(hidden_size=64), PRETRAINING)
+    with pytest.raises(restore.RestoreError, match="model of another size"):
+        restore.merge(expected, pretrained)
+    expected = names.expected_names_and_shapes(CONFIG.replace(num_hidden_layers=4), PRETRAINING)
+    with pytest.raises(restore.RestoreError, match="number of layers differs") as caught:
+        restore.merge(expected, pretrained)
+    assert len(caught.value.report.missing) == 16
+
+
+def test_another_number_of_labels():
+    checkpoint = restore.load(str(GOLDEN / "checkpoint" / "tiny_classifier"))
+    expected = names.expected_names_and_shapes(CONFIG, (names.CLASSIFIER,), 2)
+    with pytest.raises(restore.RestoreError, match=r"task has 2 labels.* trained for 3"):
+        restore.merge(expected, checkpoint)
+    report = restore.merge(expected, checkpoint, allow_misshapen=HEAD)
+    assert report.newly_made == HEAD
+    assert len(report.loaded) == 55
+
+
+def test_folder_without_a_pooler(tmp_path):
+    tensors = load_file(HUGGINGFACE / "model.safetensors")
+    kept = {name: array for name, array in tensors.items() if "pooler" not in name}
+    save_file(kept, tmp_path / "model.safetensors")
+    shutil.copy(HUGGINGFACE / "config.json", tmp_path)
+    checkpoint = restore.load(str(tmp_path))
+    expected = names.expected_names_and_shapes(CONFIG, PRETRAINING)
+    with pytest.raises(restore.RestoreError, match="bert/pooler/dense/kernel"):
+        restore.merge(expected, checkpoint)
+    report = restore.merge(expected, checkpoint, allow_missing=["bert/pooler/*"])
+    assert report.newly_made == ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
