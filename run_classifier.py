@@ -269,17 +269,6 @@ def check_flags(flags: Any) -> None:
         )
     if flags.do_train and flags.num_train_epochs == 0:
         raise CommandLineError("--num_train_epochs is 0: there is nothing to train")
-    name = (flags.init_checkpoint or "").lower()
-    marks = [flags.do_lower_case and "cased", not flags.do_lower_case and "uncased"]
-    folder = paths.basename(paths.dirname(name)) or paths.basename(name)
-    words = folder.replace("-", "_").split("_")
-    if (marks[0] and "cased" in words) or (marks[1] and "uncased" in words):
-        raise CommandLineError(
-            f"--do_lower_case is {flags.do_lower_case}, but the checkpoint's folder {folder!r} "
-            f"says {'cased' if marks[0] else 'uncased'}: give "
-            f"--do_lower_case={'false' if marks[0] else 'true'}, or rename the folder if it is "
-            "wrong"
-        )
 
 
 def make_task(flags: Any) -> Any:
@@ -314,8 +303,7 @@ def make_task(flags: Any) -> Any:
     if name in ("tsv", "csv") and saved and not flags.do_train and "labels" not in options:
         # The training file may no longer be there.
         options.setdefault("kind", saved["kind"])
-        if saved["kind"] != "regression":
-            options["labels"] = saved["labels"]
+        options["labels"] = saved["labels"]
     task = get_task(flags.task_name, flags.data_dir, **options)
     if saved and (saved["kind"] != task.kind or saved["labels"] != list(task.labels)):
         raise ValueError(
@@ -380,18 +368,24 @@ def prepare(flags: Any, task: Any) -> Setup:
         raise CommandLineError(
             f"there is no vocab.txt beside {flags.init_checkpoint}: give --vocab_file"
         )
+    # How the model's texts were tokenized, where a run of this script trained it.
+    saved = read_json(paths.join(paths.dirname(init.prefix) if init else beside, TASK_FILE)) or {}
     lower = flags.do_lower_case
-    saved = read_json(paths.join(beside, TASK_FILE)) or {}
+    strip_accents = {"auto": None, "true": True, "false": False}[flags.strip_accents]
+    never_split = [token for token in flags.never_split.split(",") if token]
     if not CLI.given("do_lower_case"):
         if init is not None and init.do_lower_case is not None:
             lower = init.do_lower_case
-        elif init is None and "do_lower_case" in saved:
-            lower = saved["do_lower_case"]
+        else:
+            lower = saved.get("do_lower_case", lower)
+        if not CLI.given("strip_accents"):
+            strip_accents = saved.get("strip_accents", strip_accents)
+    if not CLI.given("never_split"):
+        never_split = saved.get("never_split", never_split)
+    if flags.init_checkpoint:
+        check_case(flags.init_checkpoint, lower)
     tokenizer = BertTokenizer(
-        vocab_file,
-        do_lower_case=lower,
-        strip_accents={"auto": None, "true": True, "false": False}[flags.strip_accents],
-        never_split=[token for token in flags.never_split.split(",") if token],
+        vocab_file, do_lower_case=lower, strip_accents=strip_accents, never_split=never_split
     )
     check_sizes(flags, config, tokenizer, vocab_file)
     if config.hidden_act == "gelu_erf" and flags.do_train:
@@ -423,6 +417,19 @@ def prepare(flags: Any, task: Any) -> Setup:
             )
     logging.info("Computing with %s", distribution.describe(strategy))
     return Setup(flags, task, config, tokenizer, strategy, init, vocab_file)
+
+
+def check_case(checkpoint: str, lower: bool) -> None:
+    """Checks do_lower_case against what the name of the checkpoint's folder says."""
+    folder = checkpoint if paths.is_dir(checkpoint) else paths.dirname(checkpoint)
+    name = paths.basename(folder.rstrip("/"))
+    words = name.lower().replace("-", "_").split("_")
+    if ("cased" if lower else "uncased") in words:
+        raise CommandLineError(
+            f"--do_lower_case is {lower}, but the checkpoint's folder {name!r} says "
+            f"{'cased' if lower else 'uncased'}: give --do_lower_case={str(not lower).lower()}, "
+            "or rename the folder if it is wrong"
+        )
 
 
 def check_sizes(flags: Any, config: BertConfig, tokenizer: Any, vocab_file: str) -> None:
@@ -546,6 +553,7 @@ def load_weights(model: Any, checkpoint: Any, new_head: bool) -> Any:
 
 def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[str, Any]) -> None:
     """Trains one run, from where it stands to its end. `model` is new."""
+    from bert_tf.checkpoint import restore
     from bert_tf.modeling.losses import classifier_loss
     from bert_tf.optimization import BertAdam, LinearWarmupDecay
     from bert_tf.training.loop import Evaluation, Schedule
@@ -564,7 +572,11 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
         )
     warmup = int(steps * flags.warmup_proportion)
     folder = RunFolder(run.output_dir, flags.keep_checkpoint_max)
-    if setup.init is not None and folder.latest() is None:
+    latest = folder.latest()
+    if latest is not None:
+        # Does it fit? Asked before anything in the folder is replaced.
+        load_weights(model, restore.load(latest), new_head=False)
+    elif setup.init is not None:
         report = load_weights(model, setup.init, new_head=True)
         logging.info("%s", report)
     write_setup(setup, run.output_dir)
@@ -718,7 +730,7 @@ def evaluate_sets(
         with paths.atomic_write(path) as handle:
             for key in sorted(lines):
                 value = lines[key]
-                text = f"{key} = {value if isinstance(value, int) else np.float32(value)}"
+                text = f"{key} = {value if isinstance(value, int) else str(np.float32(value))}"
                 print(f"  {text}")
                 handle.write(text + "\n")
         report = setup.task.report(outputs["logits"], labels)
@@ -861,7 +873,9 @@ def one_of_search(
     result = {"run": name, "settings": settings, "metrics": metrics}
     best = read_json(paths.join(flags.output_dir, BEST, "best.json"))
     value = metrics[metric]
-    if best is None or (value > best[metric] if higher else value < best[metric]):
+    # A run that was killed while its weights were written here is named already: again.
+    kept = None if best is None or best.get("run") == name else best.get(metric)
+    if kept is None or (value > kept if higher else value < kept):
         replace_best(
             flags.output_dir, model, original.step_of(prefix) or 0, {"run": name, metric: value}
         )

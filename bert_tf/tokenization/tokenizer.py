@@ -31,9 +31,9 @@ _without_joining = str.maketrans("", "", _JOINING)
 _split_at_cjk_runs = re.compile(f"([{_CJK}]+)").split
 _find_chunks = re.compile(f"[{_CJK}]|[^{_CJK}{_SPACES}]+").finditer
 
-# Limits of the caches. A cache holds at most twice its number of entries (see _Cache). Measured with
-# all of them full: 36 MB with ordinary words, 57 MB with random strings of 31 characters; 47 and
-# 86 MB where offsets were asked for too. Longer keys (addresses, lines of a language without
+# Limits of the caches. A cache holds at most twice its number of entries (see _Cache). Measured
+# with all of them full: 36 MB with ordinary words, 57 MB with random strings of 31 characters; 47
+# and 86 MB where offsets were asked for too. Longer keys (addresses, lines of a language without
 # spaces) seldom come back and are worked out anew.
 _CHUNKS = 1 << 16
 _WORDS = 1 << 15
@@ -344,9 +344,6 @@ class BertTokenizer:
                 size = len(piece) - (2 if at else 0)  # "##"
                 start = min(start for start, _ in characters[at : at + size])
                 end = max(end for _, end in characters[at : at + size])
-                if result:  # NFD can bring marks that are not dropped out of their order
-                    start = max(start, result[-1][0])
-                    end = max(end, result[-1][1])
                 result.append(_SHORT_SPANS.get((start, end), (start, end)))
                 at += size
         return tuple(result)

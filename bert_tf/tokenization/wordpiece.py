@@ -15,6 +15,7 @@ Each rule that looks at a single character is a function of it, and is put to us
 `str.translate` through a table that fills itself.
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -210,17 +211,26 @@ class BasicTokenizer:
             yield "".join(characters), spans
 
 
+def _combining(item: tuple[str, Span]) -> int:
+    return unicodedata.combining(item[0])
+
+
 def _strip_marks(word: list[tuple[str, Span]]) -> list[tuple[str, Span]]:
     """NFD without the category Mn, with spans."""
+    decomposed = [
+        (item, span) for character, span in word for item in unicodedata.normalize("NFD", character)
+    ]
     ordered: list[tuple[str, Span]] = []
-    for character, span in word:
-        for item in unicodedata.normalize("NFD", character):
+    for is_marks, group in itertools.groupby(decomposed, lambda item: _combining(item) > 0):
+        items = list(group)
+        if is_marks:
             # NFD sorts each run of marks by their combining class; equal ones stay in order.
-            combining = unicodedata.combining(item)
-            place = len(ordered)
-            while combining and place and unicodedata.combining(ordered[place - 1][0]) > combining:
-                place -= 1
-            ordered.insert(place, (item, span))
+            in_order = sorted(items, key=_combining)
+            if in_order != items:
+                # They come from the run as a whole then, so that spans stay in order.
+                run = items[0][1][0], items[-1][1][1]
+                items = [(item, run) for item, _ in in_order]
+        ordered += items
     kept: list[tuple[str, Span]] = []
     for item, (start, end) in ordered:
         if not is_mark(ord(item)):
