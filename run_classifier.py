@@ -93,6 +93,12 @@ with CLI.group("Training"):
     CLI.float("learning_rate", 5e-5, "Peak of the learning rate.", 0.0)
     CLI.float("num_train_epochs", 3.0, "Passes over the training set.", 0.0)
     CLI.float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.", 0.0)
+    CLI.boolean(
+        "adam_bias_correction",
+        False,
+        "Correct the bias of Adam's means. The original does not; on small data sets it makes "
+        "training steadier and allows higher rates.",
+    )
     CLI.integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", 1)
     CLI.integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.", 0)
     CLI.integer("seed", 12345, "Decides new weights, the order of examples and dropout.", 0)
@@ -584,7 +590,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     step = TrainStep(
         model,
         classifier_loss(task.kind),
-        BertAdam(schedule_of_rate),
+        BertAdam(schedule_of_rate, bias_correction=flags.adam_bias_correction),
         setup.strategy,
         seed=run.seed,
     )
@@ -888,7 +894,7 @@ def one_of_search(
 
 def write_tables(setup: Setup, done: Sequence[Mapping[str, Any]], metric: str) -> None:
     """Writes all runs, and each combination's mean and deviation over its restarts."""
-    names = list(done[0]["metrics"])
+    names = [*setup.task.metric_names, "loss"]
     folder = setup.flags.output_dir
     settings = ("learning_rate", "train_batch_size", "num_train_epochs")
     with paths.atomic_write(paths.join(folder, "search_runs.tsv")) as handle:

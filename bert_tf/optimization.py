@@ -5,6 +5,7 @@ writes the results is the training step's business (bert_tf/training/step.py).
 """
 
 import dataclasses
+import math
 import re
 from typing import Any
 
@@ -25,11 +26,20 @@ class LinearWarmupDecay:
       peak: the learning rate that the flags name.
       num_train_steps: steps of the whole training.
       num_warmup_steps: steps of the warm-up, 0 for none.
+
+    Raises:
+      ValueError: if `peak` is negative or not finite: the first update would spoil the weights.
     """
 
     peak: float
     num_train_steps: int
     num_warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.peak < math.inf:
+            raise ValueError(
+                f"the learning rate is {self.peak}; it must be a number of at least 0, and finite"
+            )
 
     def __call__(self, step: Any) -> Any:
         """Returns the learning rate of a step (an int, or an integer tensor of any shape)."""
@@ -63,6 +73,10 @@ class BertAdam:
     so is scaled by the learning rate; it spares variables whose name matches `exclude` anywhere.
     The gradients are clipped by their global norm first.
 
+    Without the correction, the first few hundred updates are larger than the learning rate says
+    (five times at step 35): on small data sets, runs fail at rates at which corrected ones do not
+    (Mosbach et al., 2021, "On the Stability of Fine-tuning BERT"). `bias_correction` restores it.
+
     Args:
       learning_rate: a function of the step, such as `LinearWarmupDecay`.
       weight_decay: decay of the weights, in units of the learning rate.
@@ -70,6 +84,7 @@ class BertAdam:
       epsilon: added to the root.
       exclude: regular expressions.
       clip_norm: the largest global norm.
+      bias_correction: whether to divide the means by 1 - beta^t (Kingma and Ba, 2015).
     """
 
     learning_rate: Any
@@ -79,6 +94,7 @@ class BertAdam:
     epsilon: float = 1e-6
     exclude: tuple[str, ...] = ("LayerNorm", "layer_norm", "bias")
     clip_norm: float = 1.0
+    bias_correction: bool = False
 
     # Names of a variable's slots in a checkpoint: <variable>/adam_m.
     slot_names = ("adam_m", "adam_v")
@@ -101,7 +117,13 @@ class BertAdam:
         }
 
     def update(
-        self, name: str, value: Any, gradient: Any, slots: tuple[Any, Any], rate: Any
+        self,
+        name: str,
+        value: Any,
+        gradient: Any,
+        slots: tuple[Any, Any],
+        rate: Any,
+        step: Any = 0,
     ) -> tuple[Any, tuple[Any, Any]]:
         """Returns the new value and the new slots of one variable.
 
@@ -111,11 +133,18 @@ class BertAdam:
           gradient: clipped, of the same shape.
           slots: (adam_m, adam_v).
           rate: the step's learning rate, a scalar.
+          step: the step's number, from 0; used by the bias correction alone.
         """
         m, v = slots
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
-        step = m / (ops.sqrt(v) + self.epsilon)
+        if self.bias_correction:
+            taken = ops.cast(step, "float32") + 1.0
+            m_hat = m / (1.0 - ops.power(self.beta_1, taken))
+            v_hat = v / (1.0 - ops.power(self.beta_2, taken))
+        else:
+            m_hat, v_hat = m, v
+        change = m_hat / (ops.sqrt(v_hat) + self.epsilon)
         if self.decays(name):
-            step = step + self.weight_decay * value
-        return value - rate * step, (m, v)
+            change = change + self.weight_decay * value
+        return value - rate * change, (m, v)

@@ -19,8 +19,14 @@ CLI = CommandLine("examples/demo.py", __doc__, "python examples/demo.py")
 CLI.string("output_dir", os.path.join(ROOT, "demo_output"), "Where the model goes.")
 
 PAIRS = [
-    ("Anna sold her old bicycle to Peter in May.", "In May, Peter bought Anna's old bicycle."),
-    ("Anna sold her old bicycle to Peter in May.", "Anna bought Peter's old bicycle in May."),
+    (
+        "On Saturday, Emma sold David a small camera for 80 dollars.",
+        "David bought a small camera from Emma for 80 dollars on Saturday.",
+    ),
+    (
+        "On Saturday, Emma sold David a small camera for 80 dollars.",
+        "On Wednesday, a small camera was sold to David by Emma for 200 dollars.",
+    ),
 ]
 
 
@@ -61,6 +67,7 @@ def main(argv: list[str]) -> None:
         "--eval_batch_size=32",
         "--predict_batch_size=32",
         "--learning_rate=1e-4",
+        "--adam_bias_correction",
         "--num_train_epochs=4",
         "--max_seq_length=64",
         "--log_steps=10",

@@ -129,7 +129,8 @@ def main(argv: list[str] | None = None) -> None:
         num_labels=1 if regression else len(names),
         problem_type="regression" if regression else "single_label_classification",
     )
-    decayed, not_decayed = [], []
+    decayed: list[torch.Tensor] = []
+    not_decayed: list[torch.Tensor] = []
     for name, parameter in model.named_parameters():
         (not_decayed if "LayerNorm" in name or name.endswith("bias") else decayed).append(parameter)
     optimizer = torch.optim.AdamW(

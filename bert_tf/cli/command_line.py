@@ -179,11 +179,8 @@ class CommandLine:
             parts += ["", f"{title}:"]
             for name in names:
                 flag = self.flags[name]
-                default = "" if flag.default is None else f" [{flag.default_as_str}]"
-                choices = getattr(flag.parser, "enum_values", None)
-                text = f"{flag.help}{default}"
-                if choices:
-                    text = f"{'|'.join(choices)}: {text}"
+                default = str(flag.default).lower() if flag.boolean else flag.default
+                text = flag.help if default in (None, "") else f"{flag.help} [{default}]"
                 parts.append(f"  --{'[no]' if flag.boolean else ''}{name}")
                 parts += textwrap.wrap(text, 88, initial_indent=" " * 6, subsequent_indent=" " * 6)
         return "\n".join(parts)
@@ -196,16 +193,16 @@ class CommandLine:
         logging.get_absl_handler().setFormatter(_Lines())
         try:
             main(sys.argv)
+        except BrokenPipeError:
+            # The reader of the output went away (a pager that was left).
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(141) from None
         except (ValueError, OSError, ImportError) as error:
             if any(argument in ("--traceback", "--traceback=true") for argument in sys.argv):
                 raise
             sys.stdout.flush()
             print(f"{self.script}: error: {error}", file=sys.stderr)
             raise SystemExit(1) from None
-        except BrokenPipeError:
-            # The reader of the output went away (a pager that was left).
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(141) from None
         except KeyboardInterrupt:
             print(f"{self.script}: interrupted", file=sys.stderr)
             raise SystemExit(130) from None

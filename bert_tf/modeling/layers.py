@@ -92,7 +92,8 @@ class Dropout(keras.layers.Layer):
     """
 
     def __init__(self, rate: float, stream: int, **kwargs: Any):
-        super().__init__(**kwargs)
+        # x keeps its type, whatever the policy.
+        super().__init__(autocast=False, **kwargs)
         if not 0 <= stream < DROPOUT_STREAMS:
             raise ValueError(f"stream is {stream}; it must be 0 to {DROPOUT_STREAMS - 1}")
         self.rate = rate
@@ -327,7 +328,8 @@ class TransformerLayer(keras.layers.Layer):
         value = ops.transpose(split(self.value(x)), (0, 2, 1, 3))  # [B, N, T, D]
         scores = ops.cast(ops.matmul(query, key), "float32")  # [B, N, T, T]
         if attention_bias is not None:
-            scores = scores + attention_bias
+            # In mixed precision Keras hands it over in the narrow type.
+            scores = scores + ops.cast(attention_bias, "float32")
         probs = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
         context = ops.matmul(self.probs_dropout(probs, key=dropout_key), value)  # [B, N, T, D]
         context = ops.reshape(

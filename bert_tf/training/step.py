@@ -128,7 +128,7 @@ class TrainStep:
         norm = tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
         scale = clip_scale(norm, self.optimizer.clip_norm)
         rate = self.optimizer.learning_rate(step)
-        context.merge_call(self._apply, args=(gradients, scale, rate))
+        context.merge_call(self._apply, args=(gradients, scale, rate, step))
         return {**parts, "grad_norm": norm}
 
     def _dropout_key(self, step: Any, context: Any) -> Any:
@@ -138,32 +138,47 @@ class TrainStep:
             [tf.bitwise.bitwise_xor(seed, replica * 256), tf.cast(step, tf.int32) * DROPOUT_STREAMS]
         )
 
-    def _apply(self, strategy: Any, gradients: list[Any], scale: Any, rate: Any) -> None:
+    def _apply(
+        self, strategy: Any, gradients: list[Any], scale: Any, rate: Any, step: Any
+    ) -> None:
         """Updates every variable where it lives; called once for all replicas."""
         if strategy.num_replicas_in_sync == 1:
-            self._apply_fused(gradients, scale, rate)
+            self._apply_fused(gradients, scale, rate, step)
             return
         for (name, variable), gradient in zip(self.trained.items(), gradients, strict=True):
             m, v = (self.slots[f"{name}/{slot}"].value for slot in self.optimizer.slot_names)
             strategy.extended.update(
                 variable.value,
                 self._update_one,
-                args=(name, gradient, m, v, scale, rate),
+                args=(name, gradient, m, v, scale, rate, step),
                 group=False,
             )
 
     @tf.function(jit_compile=True)
-    def _apply_fused(self, gradients: list[Any], scale: Any, rate: Any) -> None:
+    def _apply_fused(self, gradients: list[Any], scale: Any, rate: Any, step: Any) -> None:
         """The same as one XLA program: each variable is read and written once, not ten times."""
         for (name, variable), gradient in zip(self.trained.items(), gradients, strict=True):
             m, v = (self.slots[f"{name}/{slot}"].value for slot in self.optimizer.slot_names)
-            self._update_one(variable.value, name, gradient, m, v, scale, rate)
+            self._update_one(variable.value, name, gradient, m, v, scale, rate, step)
 
     def _update_one(
-        self, variable: Any, name: str, gradient: Any, m: Any, v: Any, scale: Any, rate: Any
+        self,
+        variable: Any,
+        name: str,
+        gradient: Any,
+        m: Any,
+        v: Any,
+        scale: Any,
+        rate: Any,
+        step: Any,
     ) -> None:
         value, slots = self.optimizer.update(
-            name, tf.identity(variable), gradient * scale, (tf.identity(m), tf.identity(v)), rate
+            name,
+            tf.identity(variable),
+            gradient * scale,
+            (tf.identity(m), tf.identity(v)),
+            rate,
+            step,
         )
         for target, new in zip((variable, m, v), (value, *slots), strict=True):
             target.assign(new)
