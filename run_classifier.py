@@ -7,9 +7,6 @@ diagnostic, XNLI, and TSV or CSV files of your own.
 
 import dataclasses
 import itertools
-import json
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -181,6 +178,8 @@ with CLI.group("TPU"):
 
 TASK_FILE = "task.json"
 RESULT_FILE = "result.json"
+# What a search varies, besides the seed.
+SEARCHED = ("learning_rate", "train_batch_size", "num_train_epochs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +268,12 @@ def check_flags(flags: Any) -> None:
     if not (flags.do_train or flags.do_eval or flags.do_predict):
         missing.append(("do_train, --do_eval or --do_predict", "what to do; at least one"))
     CLI.require(missing)
+    if is_search(flags) and not flags.do_train:
+        raise CommandLineError("a search (several runs) needs --do_train")
+    if is_search(flags) and not flags.use_best:
+        raise CommandLineError(
+            "--nouse_best does not go with a search: of its runs only the best weights are kept"
+        )
     if flags.warmup_proportion > 1:
         raise CommandLineError(
             f"--warmup_proportion is {flags.warmup_proportion}; it is a share, from 0 to 1"
@@ -305,7 +310,7 @@ def make_task(flags: Any) -> Any:
     name = flags.task_name.lower().replace("-", "").replace("_", "")
     if name == "xnli":
         options["language"] = flags.xnli_language
-    saved = read_json(paths.join(flags.output_dir, TASK_FILE))
+    saved = read_if_there(paths.join(flags.output_dir, TASK_FILE))
     if name in ("tsv", "csv") and saved and not flags.do_train and "labels" not in options:
         # The training file may no longer be there.
         options.setdefault("kind", saved["kind"])
@@ -330,6 +335,11 @@ def make_task(flags: Any) -> Any:
             f"--best_metric={best}: {task.name} has {', '.join(task.metric_names)}, loss"
         )
     return task
+
+
+def read_if_there(path: str) -> dict[str, Any] | None:
+    """Returns a JSON file's object, or None where there is no such file."""
+    return paths.read_json(path) if paths.exists(path) else None
 
 
 def column(text: str) -> str | int:
@@ -375,7 +385,8 @@ def prepare(flags: Any, task: Any) -> Setup:
             f"there is no vocab.txt beside {flags.init_checkpoint}: give --vocab_file"
         )
     # How the model's texts were tokenized, where a run of this script trained it.
-    saved = read_json(paths.join(paths.dirname(init.prefix) if init else beside, TASK_FILE)) or {}
+    saved = read_if_there(paths.join(paths.dirname(init.prefix) if init else beside, TASK_FILE))
+    saved = saved or {}
     lower = flags.do_lower_case
     strip_accents = {"auto": None, "true": True, "false": False}[flags.strip_accents]
     never_split = [token for token in flags.never_split.split(",") if token]
@@ -656,7 +667,7 @@ def write_setup(setup: Setup, folder: str) -> None:
         "strip_accents": tokenizer.strip_accents,
         "never_split": list(tokenizer.never_split),
     }
-    write_json(paths.join(folder, TASK_FILE), settings)
+    paths.write_json(paths.join(folder, TASK_FILE), settings)
 
 
 # Evaluation and prediction.
@@ -809,32 +820,21 @@ def is_search(flags: Any) -> bool:
     return any(lists) or flags.num_restarts > 1
 
 
-def numbers(text: str | None, default: Any, kind: type, flag: str) -> list[Any]:
-    """Reads a list of numbers from a flag."""
-    if not text:
-        return [default]
-    try:
-        values = [kind(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if not values or min(values) <= 0:
-        raise CommandLineError(f"--{flag}={text}: give positive numbers, comma-separated")
-    return values
-
-
 def run_search(setup: Setup, model: Any, evaluator: Any, features: Mapping[str, Any]) -> None:
     """Trains every combination and restart, keeps the best weights, writes the tables.
 
     Finished runs are not done again; one that was stopped goes on where it stood.
     """
+    from bert_tf.training import search
+
     flags = setup.flags
-    if not flags.do_train:
-        raise CommandLineError("a search needs --do_train")
     combinations = list(
         itertools.product(
-            numbers(flags.learning_rates, flags.learning_rate, float, "learning_rates"),
-            numbers(flags.train_batch_sizes, flags.train_batch_size, int, "train_batch_sizes"),
-            numbers(flags.epochs, flags.num_train_epochs, float, "epochs"),
+            search.numbers(flags.learning_rates, flags.learning_rate, float, "learning_rates"),
+            search.numbers(
+                flags.train_batch_sizes, flags.train_batch_size, int, "train_batch_sizes"
+            ),
+            search.numbers(flags.epochs, flags.num_train_epochs, float, "epochs"),
         )
     )
     metric, higher = best_metric(setup)
@@ -847,13 +847,16 @@ def run_search(setup: Setup, model: Any, evaluator: Any, features: Mapping[str, 
         seed = flags.seed + restart
         name = f"lr{rate:g}_batch{batch}_epochs{epochs:g}_seed{seed}"
         folder = paths.join(flags.output_dir, "runs", name)
-        result = read_json(paths.join(folder, RESULT_FILE))
+        result = read_if_there(paths.join(folder, RESULT_FILE))
         if result is None:
             logging.info("Run %d of %d: %s", len(done) + 1, total, name)
             run = Run(folder, rate, batch, epochs, seed)
             result = one_of_search(setup, run, model, evaluator, features)
         done.append(result)
-        write_tables(setup, done, metric)
+        summary = search.write_tables(
+            flags.output_dir, done, SEARCHED, [*setup.task.metric_names, "loss"]
+        )
+        logging.info("%d runs so far; by %s:\n%s", len(done), metric, summary)
     best = (max if higher else min)(done, key=lambda result: result["metrics"][metric])
     print(f"***** Best of {len(done)} runs by {metric}: {best['run']} *****")
 
@@ -863,7 +866,7 @@ def one_of_search(
 ) -> dict[str, Any]:
     """Trains and evaluates one run of a search; returns and writes its result."""
     from bert_tf.checkpoint import original, restore
-    from bert_tf.training.run_folder import BEST, replace_best
+    from bert_tf.training.run_folder import BEST, BEST_FILE, replace_best
 
     flags = setup.flags
     renew(setup, model, run.seed)
@@ -877,7 +880,7 @@ def one_of_search(
     settings = {key: value for key, value in dataclasses.asdict(run).items() if key != "output_dir"}
     name = paths.basename(run.output_dir)
     result = {"run": name, "settings": settings, "metrics": metrics}
-    best = read_json(paths.join(flags.output_dir, BEST, "best.json"))
+    best = read_if_there(paths.join(flags.output_dir, BEST, BEST_FILE))
     value = metrics[metric]
     # A run that was killed while its weights were written here is named already: again.
     kept = None if best is None or best.get("run") == name else best.get(metric)
@@ -885,65 +888,11 @@ def one_of_search(
         replace_best(
             flags.output_dir, model, original.step_of(prefix) or 0, {"run": name, metric: value}
         )
-    write_json(paths.join(run.output_dir, RESULT_FILE), result)
+    paths.write_json(paths.join(run.output_dir, RESULT_FILE), result)
     # The best weights are kept above; a search would fill the disk with the others'.
     for old in {*original.all_checkpoints(run.output_dir), *([own_best] if own_best else [])}:
         original.delete(old)
     return result
-
-
-def write_tables(setup: Setup, done: Sequence[Mapping[str, Any]], metric: str) -> None:
-    """Writes all runs, and each combination's mean and deviation over its restarts."""
-    names = [*setup.task.metric_names, "loss"]
-    folder = setup.flags.output_dir
-    settings = ("learning_rate", "train_batch_size", "num_train_epochs")
-    with paths.atomic_write(paths.join(folder, "search_runs.tsv")) as handle:
-        handle.write("\t".join([*settings, "seed", *names]) + "\n")
-        for result in done:
-            row = [f"{result['settings'][key]:g}" for key in (*settings, "seed")]
-            row += [f"{result['metrics'][name]:.6f}" for name in names]
-            handle.write("\t".join(row) + "\n")
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for result in done:
-        groups.setdefault(tuple(result["settings"][key] for key in settings), []).append(result)
-    lines = [
-        "\t".join(
-            [
-                *settings,
-                "runs",
-                *(f"{n}_{what}" for n in names for what in ("mean", "deviation", "best")),
-            ]
-        )
-    ]
-    for key, results in groups.items():
-        row = [f"{value:g}" for value in key] + [str(len(results))]
-        for name in names:
-            values = [result["metrics"][name] for result in results]
-            deviation = statistics.stdev(values) if len(values) > 1 else math.nan
-            best = min(values) if name in ("loss", "mse", "mae") else max(values)
-            row += [f"{statistics.mean(values):.6f}", f"{deviation:.6f}", f"{best:.6f}"]
-        lines.append("\t".join(row))
-    with paths.atomic_write(paths.join(folder, "search_summary.tsv")) as handle:
-        handle.write("\n".join(lines) + "\n")
-    logging.info("%d runs so far; by %s:\n%s", len(done), metric, "\n".join(lines))
-
-
-def read_json(path: str) -> Any:
-    """Returns a JSON file's content, or None where there is no such file."""
-    if not paths.exists(path):
-        return None
-    with paths.open_file(path) as handle:
-        try:
-            return json.load(handle)
-        except ValueError as error:
-            raise ValueError(f"{path} is not valid JSON ({error}); remove or mend it") from None
-
-
-def write_json(path: str, value: Any) -> None:
-    """Writes a JSON file, whole or not at all."""
-    with paths.atomic_write(path) as handle:
-        json.dump(value, handle, indent=1, sort_keys=True)
-        handle.write("\n")
 
 
 if __name__ == "__main__":

@@ -241,7 +241,7 @@ class BertConfig:
             FileNotFoundError: there is no such file.
             ValueError: not JSON, or not a valid configuration; names the file and the key.
         """
-        values = read_json_object(path)
+        values = paths.read_json(path)
         try:
             if any(mark in values for mark in _HUGGINGFACE_MARKS):
                 return cls.from_huggingface(values)
@@ -265,39 +265,10 @@ class BertConfig:
 
     def to_json_file(self, path: str) -> None:
         """Writes bert_config.json: the original's keys, sorted, two spaces of indent."""
-        write_json(path, self.to_dict())
+        paths.write_json(path, self.to_dict())
 
 
 _FIELD_NAMES = frozenset(field.name for field in dataclasses.fields(BertConfig))
-
-
-def read_json_object(path: str) -> dict[str, Any]:
-    """Reads a JSON file that holds one object.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is not JSON, or holds something else than an object.
-    """
-    if not paths.exists(path):
-        raise FileNotFoundError(f"There is no file {path}.")
-    try:
-        with paths.open_file(path, encoding="utf-8-sig") as handle:
-            values = json.load(handle)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."
-        ) from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not valid JSON: not UTF-8 text.") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected a JSON object, found {_show(values)}.")
-    return values
-
-
-def write_json(path: str, values: Mapping[str, Any]) -> None:
-    """Writes an object as sorted, indented JSON, whole or not at all."""
-    with paths.atomic_write(path) as handle:
-        handle.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
 def _show(value: Any) -> str:

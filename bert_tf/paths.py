@@ -10,11 +10,12 @@ import contextlib
 import fnmatch
 import glob as _glob
 import io
+import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
@@ -249,6 +250,37 @@ def atomic_write(path: str, mode: str = "w", newline: str | None = None) -> Iter
         with contextlib.suppress(OSError):
             remove(temporary)
         raise
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Reads a JSON file that holds one object.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: the file is not JSON, or holds something else than an object.
+    """
+    if not exists(path):
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        with open_file(path, encoding="utf-8-sig") as handle:
+            values = json.load(handle)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}: not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})."
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not valid JSON: not UTF-8 text.") from None
+    if not isinstance(values, dict):
+        text = json.dumps(values)
+        text = text if len(text) <= 60 else text[:57] + "..."
+        raise ValueError(f"{path}: expected a JSON object, found {text}.")
+    return values
+
+
+def write_json(path: str, values: Mapping[str, Any]) -> None:
+    """Writes an object as sorted, indented JSON, whole or not at all."""
+    with atomic_write(path) as handle:
+        handle.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
 def copy(source: str, target: str) -> None:

@@ -3,7 +3,6 @@
 Letters in shape comments: N texts, L outputs.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,8 +41,7 @@ class Classifier:
                 f"{model_dir} has no {TASK_FILE}: give the --output_dir of a run_classifier.py "
                 "that trained"
             )
-        with paths.open_file(task_file) as handle:
-            self.task = json.load(handle)
+        self.task = paths.read_json(task_file)
         best = paths.join(model_dir, "best")
         prefix = original.latest_checkpoint(best) or original.latest_checkpoint(model_dir)
         if prefix is None:

@@ -16,7 +16,7 @@ from safetensors.numpy import save
 from bert_tf import paths
 from bert_tf.checkpoint import names
 from bert_tf.checkpoint.original import CheckpointError
-from bert_tf.config import BertConfig, read_json_object, write_json
+from bert_tf.config import BertConfig
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -50,8 +50,7 @@ def is_folder(path: str) -> bool:
         paths.is_dir(path)
         and paths.exists(paths.join(path, CONFIG_FILE))
         and any(
-            paths.exists(paths.join(path, name))
-            for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE)
+            paths.exists(paths.join(path, name)) for name in (WEIGHTS_FILE, INDEX_FILE, TORCH_FILE)
         )
     )
 
@@ -116,9 +115,7 @@ class Reader:
         if exclusion:
             if exclusion.same_as in stored:
                 other, other_name = stored[exclusion.same_as]
-                if not np.array_equal(
-                    opened.get_tensor(stored_name), other.get_tensor(other_name)
-                ):
+                if not np.array_equal(opened.get_tensor(stored_name), other.get_tensor(other_name)):
                     raise CheckpointError(
                         f"{self.folder}: {name} is not the same as {exclusion.same_as}; BERT ties "
                         f"the two, a model with both cannot be read."
@@ -153,7 +150,7 @@ def _weight_files(folder: str) -> list[str]:
         return [whole]
     index = paths.join(folder, INDEX_FILE)
     if paths.exists(index):
-        weight_map = read_json_object(index).get("weight_map")
+        weight_map = paths.read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise CheckpointError(f"{index}: expected a weight_map of names to files.")
         files = [paths.join(folder, name) for name in sorted(set(weight_map.values()))]
@@ -165,7 +162,7 @@ def _weight_files(folder: str) -> list[str]:
     if paths.exists(torch_file):
         raise CheckpointError(
             f"{torch_file} holds the weights in PyTorch's pickle format, which is not read here. "
-            f"Convert it where torch and safetensors are installed: python -c \"import torch, "
+            f'Convert it where torch and safetensors are installed: python -c "import torch, '
             f"safetensors.torch as s; w = torch.load('{torch_file}', map_location='cpu', "
             f"weights_only=True); s.save_file({{k: v.clone().contiguous() for k, v in w.items()}}, "
             f"'{whole}')\""
@@ -181,7 +178,7 @@ def read_config(folder: str) -> BertConfig:
         ValueError: it is no configuration of a BERT encoder; names the file and the key.
     """
     path = paths.join(folder, CONFIG_FILE)
-    values = read_json_object(path)
+    values = paths.read_json(path)
     try:
         return BertConfig.from_huggingface(values)
     except ValueError as error:
@@ -193,7 +190,7 @@ def read_do_lower_case(folder: str) -> bool | None:
     path = paths.join(folder, TOKENIZER_CONFIG_FILE)
     if not paths.exists(path):
         return None
-    value = read_json_object(path).get("do_lower_case")
+    value = paths.read_json(path).get("do_lower_case")
     return value if isinstance(value, bool) else None
 
 
@@ -267,7 +264,7 @@ def write(
             "model_max_length": config.max_position_embeddings,
             **_SPECIAL_TOKENS,
         }
-        write_json(paths.join(folder, TOKENIZER_CONFIG_FILE), tokenizer)
-    write_json(paths.join(folder, CONFIG_FILE), values)
+        paths.write_json(paths.join(folder, TOKENIZER_CONFIG_FILE), tokenizer)
+    paths.write_json(paths.join(folder, CONFIG_FILE), values)
     with paths.atomic_write(paths.join(folder, WEIGHTS_FILE), "wb") as handle:
         handle.write(save(stored, metadata={"format": "pt"}))

@@ -104,9 +104,7 @@ WEIGHTS: tuple[Weight, ...] = (
     *_dense(ENCODER, f"{_O}/attention/self/key", f"{_F}.attention.self.key", _H, _H),
     *_dense(ENCODER, f"{_O}/attention/self/value", f"{_F}.attention.self.value", _H, _H),
     *_dense(ENCODER, f"{_O}/attention/output/dense", f"{_F}.attention.output.dense", _H, _H),
-    *_layer_norm(
-        ENCODER, f"{_O}/attention/output/LayerNorm", f"{_F}.attention.output.LayerNorm"
-    ),
+    *_layer_norm(ENCODER, f"{_O}/attention/output/LayerNorm", f"{_F}.attention.output.LayerNorm"),
     *_dense(
         ENCODER, f"{_O}/intermediate/dense", f"{_F}.intermediate.dense", _H, "intermediate_size"
     ),
@@ -126,9 +124,7 @@ WEIGHTS: tuple[Weight, ...] = (
         (2, _H),
         "cls.seq_relationship.weight",
     ),
-    Weight(
-        NEXT_SENTENCE, "cls/seq_relationship/output_bias", (2,), "cls.seq_relationship.bias"
-    ),
+    Weight(NEXT_SENTENCE, "cls/seq_relationship/output_bias", (2,), "cls.seq_relationship.bias"),
     Weight(CLASSIFIER, "output_weights", ("num_labels", _H), "classifier.weight"),
     Weight(CLASSIFIER, "output_bias", ("num_labels",), "classifier.bias"),
     Weight(SQUAD, "cls/squad/output_weights", (2, _H), "qa_outputs.weight"),

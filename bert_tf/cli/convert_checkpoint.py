@@ -109,9 +109,7 @@ def main(argv: Sequence[str]) -> None:
             f"{', '.join(existing)} would be replaced. Give another --output, or --overwrite."
         )
 
-    checkpoint = restore.load(
-        FLAGS.input, FLAGS.hidden_act, FLAGS.config_file, FLAGS.vocab_file
-    )
+    checkpoint = restore.load(FLAGS.input, FLAGS.hidden_act, FLAGS.config_file, FLAGS.vocab_file)
     config = checkpoint.config
     if config is None:
         raise ValueError(
@@ -212,9 +210,7 @@ def _check_vocabulary(config: BertConfig, vocab_file: str | None) -> None:
         _warn(f"{vocab_file} has {lines} lines, fewer than vocab_size {config.vocab_size}.")
 
 
-def _write_original(
-    folder: str, config: BertConfig, tensors: dict, vocab_file: str | None
-) -> None:
+def _write_original(folder: str, config: BertConfig, tensors: dict, vocab_file: str | None) -> None:
     paths.make_dirs(folder)
     config.to_json_file(paths.join(folder, restore.ORIGINAL_CONFIG_FILE))
     if vocab_file:

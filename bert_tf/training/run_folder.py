@@ -6,7 +6,6 @@ names the latest, is renamed into place last: whenever a run is killed, the fold
 complete save.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from bert_tf.modeling.models import named_variables
 from bert_tf.training.step import TrainStep
 
 BEST = "best"
+BEST_FILE = "best.json"
 
 
 def check_writable(folder: str) -> None:
@@ -73,10 +73,7 @@ class RunFolder:
         for name, value in restore.values(checkpoint, report):
             everything[name].assign(value)
         state_file = f"{prefix}.state.json"
-        if not paths.exists(state_file):
-            return {}
-        with paths.open_file(state_file) as handle:
-            return json.load(handle)
+        return paths.read_json(state_file) if paths.exists(state_file) else {}
 
     def save(self, step: TrainStep, state: Mapping[str, Any]) -> str:
         """Writes a checkpoint of this step and returns its prefix.
@@ -86,8 +83,7 @@ class RunFolder:
         number = int(step.global_step.numpy())
         prefix = paths.join(self.folder, f"model.ckpt-{number}")
         original.write(prefix, step.tensors())
-        with paths.atomic_write(f"{prefix}.state.json") as handle:
-            json.dump(dict(state), handle, indent=1, sort_keys=True)
+        paths.write_json(f"{prefix}.state.json", state)
         earlier = [p for p in original.all_checkpoints(self.folder) if p != prefix]
         kept = [*earlier, prefix]
         if self._keep > 0:
@@ -118,8 +114,7 @@ def replace_best(folder: str, model: Any, number: int, facts: Mapping[str, Any])
     original.write(
         prefix, {name: variable.numpy() for name, variable in named_variables(model).items()}
     )
-    with paths.atomic_write(paths.join(best, "best.json")) as handle:
-        json.dump({**facts, "step": number}, handle, indent=1, sort_keys=True)
+    paths.write_json(paths.join(best, BEST_FILE), {**facts, "step": number})
     original.write_state(best, prefix, [prefix])
     for old in earlier:
         original.delete(old)

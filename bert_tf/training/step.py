@@ -138,9 +138,7 @@ class TrainStep:
             [tf.bitwise.bitwise_xor(seed, replica * 256), tf.cast(step, tf.int32) * DROPOUT_STREAMS]
         )
 
-    def _apply(
-        self, strategy: Any, gradients: list[Any], scale: Any, rate: Any, step: Any
-    ) -> None:
+    def _apply(self, strategy: Any, gradients: list[Any], scale: Any, rate: Any, step: Any) -> None:
         """Updates every variable where it lives; called once for all replicas."""
         if strategy.num_replicas_in_sync == 1:
             self._apply_fused(gradients, scale, rate, step)
@@ -201,7 +199,7 @@ class EvalStep:
         self.strategy = strategy
         self.loss = loss
         self.outputs = outputs
-        self._run = tf.function(self._step, reduce_retracing=True)
+        self._run = tf.function(self._step)
 
     def run(self, dataset: Any, examples: int) -> dict[str, np.ndarray]:
         """Returns the outputs, and the losses' values by name, in the order of the examples.
@@ -214,8 +212,12 @@ class EvalStep:
         """
         results: dict[str, np.ndarray] = {}
         seen = np.zeros(examples, np.int64)
-        for batch in dataset:
-            found = {name: np.asarray(value) for name, value in self._run(batch).items()}
+        batches = iter(dataset)
+        while True:
+            try:
+                found = {name: np.asarray(value) for name, value in self._run(batches).items()}
+            except tf.errors.OutOfRangeError:
+                break
             index = found.pop("example_index")
             real = index >= 0
             np.add.at(seen, index[real], 1)
@@ -230,8 +232,9 @@ class EvalStep:
             )
         return results
 
-    def _step(self, batch: Any) -> dict[str, Any]:
-        values = self.strategy.run(self._replica_step, args=(batch,))
+    def _step(self, batches: Any) -> dict[str, Any]:
+        # The iterator rather than a batch: its shapes are known to vary, so one trace will do.
+        values = self.strategy.run(self._replica_step, args=(next(batches),))
         return {
             name: tf.concat(self.strategy.experimental_local_results(value), axis=0)
             for name, value in values.items()
