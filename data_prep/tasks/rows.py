@@ -94,7 +94,7 @@ def row_error(
         text += "; there are tabs in the row: for a tab-separated file use --task_name=TSV"
     elif hint:
         text += f"; {hint}"
-    return ValueError(text + ".")
+    return ValueError(text if text.endswith("?") else text + ".")
 
 
 def missing_file(

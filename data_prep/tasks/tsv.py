@@ -129,7 +129,8 @@ class TsvTask(Task):
             raise ValueError(f"A label is listed twice: {', '.join(self.labels)}.")
         if kind == "classification" and len(self.labels) < 2:
             raise ValueError(
-                f"A classification task needs two labels or more, found: "
+                f"A classification task needs two labels or more, found in "
+                f"{'--labels' if labels is not None else self.train_file}: "
                 f"{', '.join(self.labels) or 'none'}. Is the label column right?"
             )
         self.takes_pairs = bool(self._pairs)
