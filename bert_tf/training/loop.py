@@ -150,7 +150,7 @@ def _evaluate(
     metrics = dict(evaluation.run())
     logging.info("Evaluation at step %d: %s", done, progress_lib.describe(metrics))
     events.write(done, {f"eval/{name}": value for name, value in metrics.items()})
-    value = metrics[evaluation.metric]
+    value = float(metrics[evaluation.metric])
     best = state.get("best_value")
     better = best is None or (value > best if evaluation.higher_is_better else value < best)
     if better and not math.isnan(value):

@@ -213,6 +213,8 @@ class EvalStep:
         results: dict[str, np.ndarray] = {}
         seen = np.zeros(examples, np.int64)
         batches = iter(dataset)
+        if not isinstance(batches, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+            raise TypeError(f"dataset must be a (distributed) tf.data.Dataset, not {dataset!r}")
         while True:
             try:
                 found = {name: np.asarray(value) for name, value in self._run(batches).items()}

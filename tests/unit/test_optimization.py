@@ -1,0 +1,210 @@
+"""Schedule and Adam against the original's, and against plain float64 arithmetic."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.optimization import BertAdam, LinearWarmupDecay, clip_scale, global_norm
+
+SCHEDULES = [
+    (0.001, 20, 5),
+    (0.001, 20, 0),
+    (5e-05, 1000, 100),
+    (2e-05, 20, 20),
+    (0.001, 10, 15),
+    (0.0001, 7, 1),
+]
+
+
+@pytest.mark.parametrize(("peak", "steps", "warmup"), SCHEDULES)
+def test_golden_schedules(peak, steps, warmup):
+    golden = tiny.read_arrays("optimizer/schedules.npz")
+    assert len(golden) == 2 * len(SCHEDULES)
+    case = f"lr{peak}_steps{steps}_warmup{warmup}"
+    schedule = LinearWarmupDecay(peak, steps, warmup)
+    expected = golden[f"{case}/learning_rate"]
+    np.testing.assert_allclose(schedule(golden[f"{case}/step"]), expected, rtol=1e-6, atol=1e-11)
+    # One step at a time, as training asks.
+    for step, rate in zip(golden[f"{case}/step"], expected, strict=True):
+        assert float(schedule(int(step))) == pytest.approx(rate, rel=1e-6, abs=1e-11)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    peak=st.floats(1e-7, 1.0),
+    steps=st.integers(1, 10**6),
+    share=st.floats(0, 1),
+    step=st.integers(0, 2 * 10**6),
+)
+def test_schedule(peak, steps, share, step):
+    warmup = int(steps * share)
+    rate = float(LinearWarmupDecay(peak, steps, warmup)(step))
+    exact = peak * step / warmup if step < warmup else peak * max(0.0, 1 - step / steps)
+    assert rate == pytest.approx(exact, rel=1e-5, abs=peak * 2e-7)
+
+
+@pytest.mark.parametrize("peak", [math.nan, math.inf, -1e-5])
+def test_a_rate_that_would_spoil_the_weights(peak):
+    with pytest.raises(ValueError, match=r"learning rate is .*; it must be a number of at least 0"):
+        LinearWarmupDecay(peak, 10)
+
+
+TOYS = (
+    "warmup0_clipped", "warmup0_epsilon", "warmup0_small", "warmup0_sparse",
+    "warmup5_clipped", "warmup5_mixed", "warmup5_small",
+)  # fmt: skip
+
+
+def gradients_of(golden, step):
+    gradients = {
+        name.removeprefix("gradient/"): value[step]
+        for name, value in golden.items()
+        if name.startswith("gradient/")
+    }
+    if "gradient_ids/embedding_table" in golden:
+        dense = np.zeros_like(golden["value/embedding_table"][0])
+        ids = golden["gradient_ids/embedding_table"][step]
+        np.add.at(dense, ids, golden["gradient_rows/embedding_table"][step])
+        gradients["embedding_table"] = dense
+    return gradients
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_golden_toys(toy):
+    golden = tiny.read_arrays(f"optimizer/toy_{toy}.npz")
+    adam = BertAdam(LinearWarmupDecay(1e-3, 20, 5 if "warmup5" in toy else 0))
+    names = {name.removeprefix("value/") for name in golden if name.startswith("value/")}
+    trained = names - {"unused/kernel"}
+    assert {name for name in names if adam.decays(name)} >= {"dense/kernel", "embedding_table"}
+    values = {name: golden[f"value/{name}"][0] for name in names}
+    slots = {name: tuple(golden[f"adam_{s}/{name}"][0] for s in "mv") for name in trained}
+    for name in trained:
+        assert not np.any(slots[name])
+    for step in range(20):
+        rate = adam.learning_rate(step)
+        assert float(rate) == pytest.approx(golden["learning_rate"][step], rel=1e-6, abs=1e-11)
+        gradients = gradients_of(golden, step)
+        assert gradients.keys() == trained
+        norm = global_norm(list(gradients.values()))
+        if toy == "warmup0_sparse":
+            # The original's norm adds the rows of a repeated id one by one; ours, by decision,
+            # adds their sum. The update is the same by either, so the golden's own norm shows
+            # the rest; that ours differs is shown here.
+            assert abs(float(norm) / golden["global_norm"][step] - 1) > 1e-3
+            norm = golden["global_norm"][step]
+        assert float(norm) == pytest.approx(golden["global_norm"][step], rel=2e-7)
+        scale = clip_scale(norm, adam.clip_norm)
+        for name, gradient in gradients.items():
+            values[name], slots[name] = adam.update(
+                name, values[name], gradient * scale, slots[name], rate
+            )
+            for found, key in (
+                (values[name], f"value/{name}"),
+                (slots[name][0], f"adam_m/{name}"),
+                (slots[name][1], f"adam_v/{name}"),
+            ):
+                np.testing.assert_allclose(
+                    found, golden[key][step + 1], rtol=1e-6, atol=3e-7, err_msg=f"{key}, {step}"
+                )
+                if not key.startswith("value"):
+                    # Slots may be tiny: squares of 1e-7.
+                    largest = np.abs(golden[key][step + 1]).max()
+                    np.testing.assert_allclose(
+                        found, golden[key][step + 1], rtol=1e-5, atol=1e-6 * largest, err_msg=key
+                    )
+    np.testing.assert_array_equal(golden["value/unused/kernel"][20], values["unused/kernel"])
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-7, 1e-3, 1.0, 100.0]))
+def test_update_against_plain_arithmetic(seed, scale):
+    rng = np.random.default_rng(seed)
+    value, gradient, m = (rng.normal(0, scale, (3, 4)).astype(np.float32) for _ in range(3))
+    v = np.square(rng.normal(0, scale, (3, 4))).astype(np.float32)
+    adam = BertAdam(None, weight_decay=0.1, beta_1=0.8, beta_2=0.95, epsilon=1e-4)
+    found, (found_m, found_v) = adam.update("a/kernel", value, gradient, (m, v), np.float32(0.01))
+    wide_m = 0.8 * m.astype(np.float64) + 0.2 * gradient
+    wide_v = 0.95 * v.astype(np.float64) + 0.05 * np.square(gradient.astype(np.float64))
+    exact = value - 0.01 * (wide_m / (np.sqrt(wide_v) + 1e-4) + 0.1 * value)
+    np.testing.assert_allclose(found_m, wide_m, rtol=1e-5, atol=1e-6 * scale)
+    np.testing.assert_allclose(found_v, wide_v, rtol=1e-5)
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6 * max(scale, 0.1))
+
+
+def test_bias_correction():
+    """Adam of Kingma and Ba (2015), algorithm 1, in plain float64."""
+    adam = BertAdam(None, weight_decay=0.0, epsilon=1e-8, bias_correction=True)
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=5).astype(np.float32)
+    value, slots = start, (np.zeros(5, np.float32), np.zeros(5, np.float32))
+    exact, m, v = start.astype(np.float64), np.zeros(5), np.zeros(5)
+    for step in range(50):
+        gradient = rng.normal(size=5).astype(np.float32)
+        value, slots = adam.update("a/kernel", value, gradient, slots, np.float32(0.1), step)
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient.astype(np.float64) ** 2
+        exact -= (
+            0.1 * (m / (1 - 0.9 ** (step + 1))) / (np.sqrt(v / (1 - 0.999 ** (step + 1))) + 1e-8)
+        )
+        np.testing.assert_allclose(value, exact, atol=2e-5, rtol=0)
+        np.testing.assert_allclose(slots[0], m, rtol=1e-4, atol=1e-6)
+        if step == 0:
+            # The first step is the rate itself, whatever the gradient.
+            np.testing.assert_allclose(np.abs(value - start), 0.1, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "decayed"),
+    [
+        ("bert/embeddings/word_embeddings", True),
+        ("bert/encoder/layer_0/attention/self/query/kernel", True),
+        ("output_weights", True),
+        ("bert/encoder/layer_0/attention/self/query/bias", False),
+        ("bert/embeddings/LayerNorm/gamma", False),
+        ("block/layer_norm/scale", False),
+        ("cls/predictions/output_bias", False),
+        # Anywhere in the name.
+        ("unbiased/kernel", False),
+    ],
+)
+def test_decay(name, decayed):
+    assert BertAdam(None).decays(name) is decayed
+    assert not BertAdam(None, weight_decay=0.0).decays(name)
+    one = np.ones(2, np.float32)
+    zeros = np.zeros(2, np.float32)
+    moved, _ = BertAdam(None).update(name, one, zeros, (zeros, zeros), np.float32(0.5))
+    np.testing.assert_allclose(moved, one - 0.5 * 0.01 * decayed, rtol=1e-6)
+
+
+def test_slots():
+    variables = {"a/kernel": keras.Variable(np.ones((2, 3))), "b": keras.Variable(np.ones(4))}
+    slots = BertAdam(None).make_slots(variables)
+    assert {name: tuple(slot.shape) for name, slot in slots.items()} == {
+        "a/kernel/adam_m": (2, 3),
+        "a/kernel/adam_v": (2, 3),
+        "b/adam_m": (4,),
+        "b/adam_v": (4,),
+    }
+    for slot in slots.values():
+        assert not slot.trainable
+        np.testing.assert_array_equal(slot, np.zeros(slot.shape))
+
+
+@settings(deadline=None, max_examples=50)
+@given(norm=st.floats(0, 1e30), clip=st.floats(1e-3, 1e3))
+def test_clipping(norm, clip):
+    scale = float(clip_scale(np.float32(norm), clip))
+    assert scale <= 1
+    assert scale * norm == pytest.approx(min(norm, clip), rel=1e-5)
+
+
+def test_global_norm():
+    gradients = [np.full((2, 2), 1.5, np.float32), np.array([4.0], np.float32)]
+    assert float(global_norm(gradients)) == pytest.approx(5.0)
+    half = [keras.ops.cast(np.full(1000, 300.0), "float16")]  # Squares over float16's range.
+    assert float(global_norm(half)) == pytest.approx(300 * math.sqrt(1000), rel=1e-3)

@@ -1,0 +1,151 @@
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from bert_tf.checkpoint import original
+from bert_tf.checkpoint.restore import RestoreError
+from bert_tf.modeling.losses import classifier_loss
+from bert_tf.modeling.models import BertClassifier
+from bert_tf.optimization import BertAdam, LinearWarmupDecay
+from bert_tf.training.run_folder import RunFolder, check_writable, replace_best
+from bert_tf.training.step import TrainStep
+
+
+def save_steps(trainer, folder, steps):
+    for step in steps:
+        trainer.global_step.assign(step)
+        folder.save(trainer, {"best_value": step / 10})
+
+
+def kept_in(path):
+    return sorted(int(file.stem.rpartition("-")[2]) for file in path.glob("model.ckpt-*.index"))
+
+
+def test_save_and_restore(trainer, tmp_path):
+    folder = RunFolder(str(tmp_path))
+    assert folder.latest() is None
+    assert folder.restore(trainer) == {}
+    rng = np.random.default_rng(0)
+    for variable in [*trainer.variables.values(), *trainer.slots.values()]:
+        variable.assign(rng.normal(size=variable.shape))
+    trainer.global_step.assign(2**40)
+    saved = trainer.tensors()
+    state = {"best_value": 0.1 + 0.2, "best_metric": "f1", "best_step": 3}
+    prefix = folder.save(trainer, state)
+    assert prefix == folder.latest() == str(tmp_path / f"model.ckpt-{2**40}")
+    tiny.scramble(trainer)
+    assert folder.restore(trainer) == state
+    tiny.assert_same(trainer.tensors(), saved)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint",
+        f"model.ckpt-{2**40}.data-00000-of-00001",
+        f"model.ckpt-{2**40}.index",
+        f"model.ckpt-{2**40}.state.json",
+    ]
+    # What the original's own reader makes of it.
+    assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
+    dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+    assert dtypes.pop("global_step") == tf.int64
+    assert set(dtypes.values()) == {tf.float32}
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"), [(1, [9]), (2, [7, 9]), (5, [2, 4, 7, 9]), (0, [2, 4, 7, 9])]
+)
+def test_keep_checkpoint_max(trainer, tmp_path, keep, kept):
+    folder = RunFolder(str(tmp_path), keep)
+    save_steps(trainer, folder, [2, 4, 7, 9])
+    assert kept_in(tmp_path) == kept
+    assert original.all_checkpoints(str(tmp_path)) == [
+        str(tmp_path / f"model.ckpt-{step}") for step in kept
+    ]
+    assert len(list(tmp_path.iterdir())) == 3 * len(kept) + 1
+    assert folder.restore(trainer) == {"best_value": 0.9}
+
+
+def test_a_step_that_is_saved_again_is_kept_once(trainer, tmp_path):
+    folder = RunFolder(str(tmp_path), 2)
+    save_steps(trainer, folder, [2, 4, 2, 2])
+    assert kept_in(tmp_path) == [2, 4]
+    assert folder.latest() == str(tmp_path / "model.ckpt-2")
+
+
+def test_a_save_that_fails_midway(trainer, tmp_path, monkeypatch):
+    folder = RunFolder(str(tmp_path), 1)
+    save_steps(trainer, folder, [3])
+    saved = trainer.tensors()
+    tiny.scramble(trainer)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("write", "write_state"):
+        with monkeypatch.context() as patch:
+            patch.setattr(original, name, full)
+            with pytest.raises(OSError, match="No space left on device"):
+                folder.save(trainer, {})
+        assert folder.latest() == str(tmp_path / "model.ckpt-3")
+    assert folder.restore(trainer) == {"best_value": 0.3}
+    tiny.assert_same(trainer.tensors(), saved)
+
+
+def test_a_folder_of_another_model(trainer, tmp_path):
+    folder = RunFolder(str(tmp_path))
+    folder.save(trainer, {})
+    config = tiny.CONFIG.replace(num_hidden_layers=1)
+    other = TrainStep(
+        BertClassifier(config, 2),
+        classifier_loss("classification"),
+        BertAdam(LinearWarmupDecay(1e-3, 10)),
+        tf.distribute.get_strategy(),
+    )
+    before = other.tensors()
+    with pytest.raises(RestoreError) as caught:
+        folder.restore(other)
+    message = str(caught.value)
+    assert f"The checkpoint {tmp_path / 'model.ckpt-0'} does not fit the model" in message
+    assert "output_weights: [2, 32] in the model, [3, 32] in the checkpoint" in message
+    assert "bert/encoder/layer_1/attention/self/query/kernel" in message
+    tiny.assert_same(other.tensors(), before)
+
+
+def test_a_folder_with_weights_but_no_slots(trainer, tmp_path):
+    original.write(
+        str(tmp_path / "model.ckpt-5"),
+        {name: variable.numpy() for name, variable in trainer.variables.items()},
+    )
+    original.write_state(str(tmp_path), str(tmp_path / "model.ckpt-5"))
+    with pytest.raises(RestoreError, match="adam_m"):
+        RunFolder(str(tmp_path)).restore(trainer)
+
+
+def test_replace_best(trainer, tmp_path):
+    for number in (3, 1):
+        prefix = replace_best(str(tmp_path), trainer.model, number, {"f1": number / 4})
+        assert prefix == str(tmp_path / "best" / f"model.ckpt-{number}")
+        assert kept_in(tmp_path / "best") == [number]
+        facts = json.loads((tmp_path / "best/best.json").read_text())
+        assert facts == {"f1": number / 4, "step": number}
+    # Weights alone: no slots, no step.
+    assert original.Reader(str(tmp_path / "best")).shapes.keys() == trainer.variables.keys()
+
+
+def test_check_writable(tmp_path):
+    check_writable(str(tmp_path / "a/b"))
+    assert list((tmp_path / "a/b").iterdir()) == []
+
+
+@pytest.mark.parametrize("inner", ["", "out", "out/deeper"])
+def test_a_folder_that_cannot_be_written(tmp_path, inner):
+    # Below a file: permissions would not stop root.
+    file = tmp_path / "file"
+    file.write_text("kept")
+    folder = str(file / inner) if inner else str(file)
+    message = f"cannot write to the output folder {re.escape(folder)}: .*give another --output_dir"
+    with pytest.raises(OSError, match=message):
+        check_writable(folder)
+    assert file.read_text() == "kept"
