@@ -1,10 +1,12 @@
-"""Seconds for an epoch of fine-tuning: ours, ours padded to the full length, transformers + torch.
+"""Fine-tuning beside transformers + torch: seconds for an epoch, and what comes out on dev.
 
-Each is a process of its own on the same data, one after another, in as many rounds as asked for;
-what is timed is the second epoch (ours compiles in the first), without reading and tokenizing.
+Ours, ours padded to the full length, and transformers + torch with dynamic padding: each run is a
+process of its own, one after another, seed by seed, so that all share the machine's moods. Seconds
+leave out reading, tokenizing and the first epoch, in which ours compiles. All use Adam with bias
+correction (--adam_bias_correction), as torch's.
 
     python benchmarks/finetune.py --task=MRPC --data_dir=glue/MRPC --model=<Hugging Face folder> \
-        --peer_python=<a python with torch, transformers, scipy and scikit-learn>
+        --seeds=1,2,3 --peer_python=<a python with torch, transformers, scipy and scikit-learn>
 
 Without --peer_python the peer is left out, and the table says so.
 """
@@ -18,21 +20,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
 
-def ours(args: argparse.Namespace, padded: bool) -> dict[str, float]:
-    """Trains two epochs in this process; returns the seconds of the second."""
+def ours(args: argparse.Namespace, padded: bool) -> dict[str, Any]:
+    """Trains and evaluates in this process; returns epoch_seconds and dev."""
     sys.path.insert(0, ROOT)
     import run_classifier
 
     marks: list[tuple[int, float]] = []
     run_classifier.AFTER_LOOP = lambda step: marks.append((step, time.perf_counter()))
-    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        run_classifier.main(
+        metrics = run_classifier.main(
             [
                 "run_classifier.py",
                 f"--task_name={args.task}",
@@ -40,12 +42,14 @@ def ours(args: argparse.Namespace, padded: bool) -> dict[str, float]:
                 f"--init_checkpoint={args.model}",
                 f"--output_dir={folder}/out",
                 "--do_train",
+                "--do_eval",
+                "--eval_batch_size=32",
+                "--adam_bias_correction",
                 f"--train_batch_size={args.batch_size}",
                 f"--learning_rate={args.learning_rate}",
                 f"--max_seq_length={args.max_seq_length}",
-                "--num_train_epochs=2",
-                # The default, but for the steps at which the clock is read.
-                "--steps_per_loop=10",
+                f"--num_train_epochs={args.epochs}",
+                f"--seed={args.seed}",
                 "--save_checkpoints_steps=1000000",
                 f"--num_threads={args.threads}",
                 *(["--pad_to_max_length"] if padded else []),
@@ -53,13 +57,12 @@ def ours(args: argparse.Namespace, padded: bool) -> dict[str, float]:
         )
     # The last mark is taken after the final save; the one before it ends the measured steps.
     end_step, end = marks[-2]
-    total = marks[-1][0]
-    start_step, start = next(mark for mark in marks if mark[0] >= total // 2)
-    seconds = (end - start) / (end_step - start_step) * (total / 2)
-    return {"epoch": seconds, "start_and_compile": marks[0][1] - began}
+    epoch = marks[-1][0] / args.epochs
+    start_step, start = next(mark for mark in marks if mark[0] >= epoch)
+    return {"epoch_seconds": [(end - start) / (end_step - start_step) * epoch], "dev": metrics}
 
 
-def run(command: list[str]) -> dict[str, float]:
+def run(command: list[str]) -> dict[str, Any]:
     """Runs a worker; returns the JSON object that is its last line."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -76,10 +79,15 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=3, help="2 or more: the first is not timed")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seeds", default="1", help="comma-separated")
+    parser.add_argument("--padded_seeds", type=int, default=1, help="runs of ours padded")
     parser.add_argument("--worker", choices=["grouped", "padded"], help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.epochs < 2:
+        parser.error("--epochs must be 2 or more: the first epoch is not timed")
     if args.worker:
         with contextlib.redirect_stdout(sys.stderr):
             result = ours(args, padded=args.worker == "padded")
@@ -94,39 +102,47 @@ def main() -> None:
         f"--learning_rate={args.learning_rate}",
         f"--max_seq_length={args.max_seq_length}",
         f"--threads={args.threads}",
+        f"--epochs={args.epochs}",
     ]
+    own = [sys.executable, os.path.abspath(__file__), *common]
+    seeds = args.seeds.split(",")
     arms = {
-        "ours": [sys.executable, os.path.abspath(__file__), *common, "--worker=grouped"],
-        "ours, padded to max_seq_length": [
-            sys.executable,
-            os.path.abspath(__file__),
-            *common,
-            "--worker=padded",
-        ],
+        "ours": ([*own, "--worker=grouped"], seeds),
+        "ours, padded to max_seq_length": ([*own, "--worker=padded"], seeds[: args.padded_seeds]),
     }
     if args.peer_python:
-        peer = os.path.join(HERE, "peers", "finetune_torch.py")
-        arms["transformers + torch, dynamic padding"] = [
-            args.peer_python,
-            peer,
-            *common,
-            "--epochs=2",
-        ]
+        peer = [args.peer_python, os.path.join(HERE, "peers", "finetune_torch.py"), *common]
+        arms["transformers + torch, dynamic padding"] = (peer, seeds)
     else:
         print("transformers + torch: left out (no --peer_python)")
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for round_number in range(args.rounds):
-        for name, command in arms.items():
-            print(f"round {round_number + 1} of {args.rounds}: {name}", file=sys.stderr, flush=True)
-            result = run(command)
-            epoch = result["epoch"] if "epoch" in result else result["epoch_seconds"][-1]
-            seconds[name].append(epoch)
-    base = statistics.median(seconds["ours"])
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in arms}
+    for seed in seeds:
+        for name, (command, its_seeds) in arms.items():
+            if seed in its_seeds:
+                results[name].append(run([*command, f"--seed={seed}"]))
+                print(f"seed {seed}, {name}: {results[name][-1]}", file=sys.stderr, flush=True)
+
+    def seconds(name: str) -> float:
+        return statistics.median(
+            value
+            for result in results[name]
+            for value in (result["epoch_seconds"][1:] or result["epoch_seconds"])
+        )
+
     print(f"\n{args.task}, batch {args.batch_size}, {args.threads} threads, float32")
-    print(f"{'':40} {'seconds/epoch':>14} {'over ours':>10}")
-    for name, values in seconds.items():
-        median = statistics.median(values)
-        print(f"{name:40} {median:14.1f} {median / base:10.2f}")
+    names = [
+        name
+        for name in ("accuracy", "f1", "matthews", "pearson", "spearman")
+        if all(name in result["dev"] for found in results.values() for result in found)
+    ]
+    print(f"{'':38} {'s/epoch':>8} {'over ours':>10} {'seeds':>6}", *(f"{n:>9}" for n in names))
+    for name, found in results.items():
+        means = [statistics.mean(result["dev"][metric] for result in found) for metric in names]
+        print(
+            f"{name:38} {seconds(name):8.1f} {seconds(name) / seconds('ours'):10.2f} "
+            f"{len(found):6}",
+            *(f"{100 * mean:9.1f}" for mean in means),
+        )
 
 
 if __name__ == "__main__":
