@@ -14,14 +14,14 @@ runs = $(shell $(1)/bin/python -c 'print("yes")' 2>/dev/null)
 .PHONY: help demo test test-beam lint parity bench clean .venv .venv-beam .venv-parity FORCE
 
 help:
-	@echo 'make demo     fine-tune a real BERT on the sentence pairs in examples/paraphrase'
-	@echo 'make test     run the tests'
-	@echo 'make lint     ruff and mypy'
+	@echo 'make demo       fine-tune a real BERT on the sentence pairs in examples/paraphrase'
+	@echo 'make test       run the tests'
+	@echo 'make lint       ruff and mypy'
 	@echo 'make test-beam  the tests that need Apache Beam, in an environment of its own'
-	@echo 'make parity   compare with tf-models-official, in an environment of its own'
-	@echo 'make bench    run the benchmarks'
-	@echo 'make .venv    only build the environment of demo, test, lint and bench'
-	@echo 'make clean    remove the environments and what the targets wrote'
+	@echo 'make parity     compare with tf-models-official, in an environment of its own'
+	@echo 'make bench      run the benchmarks'
+	@echo 'make .venv      only build the environment of demo, test, lint and bench'
+	@echo 'make clean      remove the environments and what the targets wrote'
 	@echo
 	@echo 'Needs Python 3.11, 3.12 or 3.13; make PYTHON=/path/to/python names one.'
 
