@@ -122,7 +122,7 @@ def test_bad_files(tmp_path, data, run, name, content, words):
 
 def test_training_file_with_one_label(tmp_path, data, run):
     (data / "train.tsv").write_text(HEADER + "good\tpos\nbest\tpos\n")
-    with refused(tmp_path, "two labels", "found: pos", "label column"):
+    with refused(tmp_path, "two labels", "found in train.tsv: pos", "label column"):
         run("--do_train")
 
 

@@ -363,16 +363,18 @@ def test_a_run_of_the_original_goes_on(mnli_trained):
 
 def test_ax_is_predicted_with_a_model_of_mnli(mnli_trained, mnli_data, tmp_path):
     output, _ = mnli_trained
+    (output / "test_results.tsv").write_text("MNLI's own\n")
     assert task_settings(output)["labels"] == MNLI_LABELS
     main(*task_flags("AX", mnli_data, output), "--do_predict", "--write_submission")
-    rows_sum_to_one(output / "test_results.tsv", 2, 3)
+    rows_sum_to_one(output / "test_results_ax.tsv", 2, 3)
+    assert (output / "test_results.tsv").read_text() == "MNLI's own\n"
     submission = read_table(output / "AX.tsv")
     assert submission[0] == ["index", "prediction"]
     assert {row[1] for row in submission[1:]} <= set(MNLI_LABELS)
     # The same, with the folder as --init_checkpoint.
     main(*task_flags("AX", mnli_data, tmp_path), "--do_predict", f"--init_checkpoint={output}")
-    expected = (output / "test_results.tsv").read_text()
-    assert (tmp_path / "test_results.tsv").read_text() == expected
+    expected = (output / "test_results_ax.tsv").read_text()
+    assert (tmp_path / "test_results_ax.tsv").read_text() == expected
 
 
 def test_xnli(tmp_path, small_model):

@@ -142,7 +142,7 @@ def test_multilabel_in_columns(tmp_path):
     [
         ("", {}, "has no examples"),
         ("text\tlabel\n", {}, "has no examples"),
-        ("text\tlabel\na\t1\n", {}, "needs two labels or more, found: 1"),
+        ("text\tlabel\na\t1\n", {}, "needs two labels or more, found in train.tsv: 1"),
         ("text\tlabel\na\t1\nb\n", {}, "line 3: expected 2 columns, found 1 column"),
         ("text\tlabel\na\t1\nb\t0\t\n", {}, "line 3: expected 2 columns, found 3 columns"),
         ("text,label\na,1\nb,0\n", {}, "no text column.*--task_name=CSV"),
