@@ -148,7 +148,7 @@ def main(argv: Sequence[str]) -> Counts:
         exact.check(settings)
     outputs = records.output_files(flags.output_file)
     files = corpus.find_files(flags.input_file)
-    check_outputs(outputs, files)
+    check_outputs(outputs, files, flags.vocab_file)
     tokenizer = make_tokenizer(flags)
     token_settings = parallel.TokenSettings(
         flags.input_format, flags.split_sentences, flags.pre_segmented, flags.errors
@@ -275,11 +275,22 @@ def choose_mode(flags: Any) -> str:
     return "streaming" if needs_streaming else "exact"
 
 
-def check_outputs(outputs: Sequence[str], files: Sequence[str]) -> None:
-    """Raises an error if an input file would be written over."""
-    both = set(outputs) & set(files)
-    if both:
-        raise CommandLineError(f"{min(both)} is both an input and an output file")
+def check_outputs(outputs: Sequence[str], files: Sequence[str], vocab_file: str) -> None:
+    """Raises an error if an input file would be written over, however its path is spelled."""
+    read = {records.real_path(file): file for file in files if file != corpus.STDIN}
+    vocabulary = records.real_path(vocab_file)
+    for output in outputs:
+        real = records.real_path(output)
+        if real == vocabulary:
+            raise CommandLineError(
+                f"--output_file={output} would write over the vocabulary, {vocab_file}; name "
+                "another file"
+            )
+        if real in read:
+            same = "" if read[real] == output else f" ({read[real]} is the same file)"
+            raise CommandLineError(
+                f"{output} is both an input and an output file{same}; name another --output_file"
+            )
 
 
 def make_tokenizer(flags: Any) -> BertTokenizer:

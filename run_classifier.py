@@ -7,6 +7,7 @@ diagnostic, XNLI, and TSV or CSV files of your own.
 
 import dataclasses
 import itertools
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -212,10 +213,16 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
     check_flags(flags)
     import_tensorflow()
 
-    from bert_tf.training.run_folder import check_writable
+    from bert_tf.training.run_folder import check_writable, locked
 
     task = make_task(flags)
     check_writable(flags.output_dir)
+    with locked(flags.output_dir):
+        return run_command(flags, task)
+
+
+def run_command(flags: Any, task: Any) -> dict[str, Any]:
+    """Trains, evaluates and predicts as the flags say."""
     setup = prepare(flags, task)
     features = read_features(setup)
     model = make_model(setup, flags.seed)
@@ -301,7 +308,7 @@ def make_task(flags: Any) -> Any:
         several = [column(part) for part in flags.label_column.split(",")]
         options["label_column"] = several if len(several) > 1 else several[0]
     if flags.labels is not None:
-        options["labels"] = flags.labels.split(",")
+        options["labels"] = [label.strip() for label in flags.labels.split(",")]
     for name in ("header", "label_separator"):
         if CLI.given(name):
             options[name] = getattr(flags, name)
@@ -590,13 +597,15 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     warmup = int(steps * flags.warmup_proportion)
     folder = RunFolder(run.output_dir, flags.keep_checkpoint_max)
     latest = folder.latest()
+    settings = settings_of(setup, run, data)
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.
         load_weights(model, restore.load(latest), new_head=False)
+        check_same_run(setup, run.output_dir, settings)
     elif setup.init is not None:
         report = load_weights(model, setup.init, new_head=True)
         logging.info("%s", report)
-    write_setup(setup, run.output_dir)
+    write_setup(setup, run.output_dir, settings)
     schedule_of_rate = LinearWarmupDecay(run.learning_rate, steps, warmup)
     step = TrainStep(
         model,
@@ -647,7 +656,74 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
 AFTER_LOOP: Any = None
 
 
-def write_setup(setup: Setup, folder: str) -> None:
+def settings_of(setup: Setup, run: Run, data: Any) -> dict[str, Any]:
+    """Returns what the weights of a run depend on, besides the model."""
+    flags = setup.flags
+    return {
+        "learning_rate": run.learning_rate,
+        "train_batch_size": run.train_batch_size,
+        "num_train_epochs": run.num_train_epochs,
+        "seed": run.seed,
+        "warmup_proportion": flags.warmup_proportion,
+        "adam_bias_correction": flags.adam_bias_correction,
+        "class_weights": flags.class_weights,
+        "pad_to_max_length": flags.pad_to_max_length,
+        "max_seq_length": flags.max_seq_length,
+        "truncation": flags.truncation,
+        "training_examples": len(data),
+        "training_data_crc32": zlib.crc32(data.labels.tobytes(), zlib.crc32(data.input_ids)),
+    }
+
+
+def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> None:
+    """Checks that a run is resumed with the model and the settings that it began with.
+
+    Raises:
+      ValueError: for another vocabulary, or a configuration that computes something else.
+    """
+    from bert_tf.checkpoint import restore
+
+    config_file = paths.join(folder, restore.ORIGINAL_CONFIG_FILE)
+    if paths.exists(config_file):
+        began = BertConfig.from_json_file(config_file).to_dict()
+        now = setup.config.to_dict()
+        other = [
+            f"{key} {began.get(key)} -> {now.get(key)}"
+            for key in sorted({*began, *now})
+            if began.get(key) != now.get(key) and not key.endswith("dropout_prob")
+        ]
+        if other:
+            raise ValueError(
+                f"the run in {folder} has another model than this command ({', '.join(other)}): "
+                "give the configuration it began with, or another --output_dir"
+            )
+    vocab_file = paths.join(folder, restore.VOCAB_FILE)
+    if paths.exists(vocab_file):
+        with (
+            paths.open_file(vocab_file, "rb") as began_with,
+            paths.open_file(setup.vocab_file, "rb") as given,
+        ):
+            if began_with.read() != given.read():
+                raise ValueError(
+                    f"{setup.vocab_file} is not the vocabulary that the run in {folder} began "
+                    "with: give that one, or another --output_dir"
+                )
+    began = (read_if_there(paths.join(folder, TASK_FILE)) or {}).get("training") or {}
+    changed = [
+        f"{key} {began[key]} -> {value}"
+        for key, value in settings.items()
+        if key in began and began[key] != value
+    ]
+    if changed:
+        logging.warning(
+            "The run in %s goes on with other settings than it began with: %s. Its result will be "
+            "that of neither; give another --output_dir for a run of its own.",
+            folder,
+            ", ".join(changed),
+        )
+
+
+def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = None) -> None:
     """Writes what a later command or program needs to use the folder's checkpoints."""
     from bert_tf.checkpoint import restore
 
@@ -667,6 +743,8 @@ def write_setup(setup: Setup, folder: str) -> None:
         "strip_accents": tokenizer.strip_accents,
         "never_split": list(tokenizer.never_split),
     }
+    if training is not None:
+        settings["training"] = dict(training)
     paths.write_json(paths.join(folder, TASK_FILE), settings)
 
 
@@ -683,6 +761,9 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
     static = setup.flags.pad_to_max_length or setup.flags.use_tpu
 
     def evaluate(data: Any, batch_size: int) -> dict[str, np.ndarray]:
+        # A batch that is larger than the data would be padding.
+        replicas = setup.strategy.num_replicas_in_sync
+        batch_size = min(batch_size, -(-len(data) // replicas) * replicas)
         dataset = eval_dataset(
             data, EvalBatches(data.lengths, batch_size), pad_to_max_length=static
         )
@@ -710,11 +791,8 @@ def best_metric(setup: Setup) -> tuple[str, bool]:
 def load_trained(setup: Setup, model: Any) -> int:
     """Sets the weights to evaluate or predict with; returns their step."""
     from bert_tf.checkpoint import original, restore
-    from bert_tf.training.run_folder import BEST
 
-    best = paths.join(setup.flags.output_dir, BEST)
-    prefix = original.latest_checkpoint(best) if setup.flags.use_best else None
-    prefix = prefix or original.latest_checkpoint(setup.flags.output_dir)
+    prefix = restore.trained_checkpoint(setup.flags.output_dir, setup.flags.use_best)
     checkpoint = setup.init if prefix is None else restore.load(prefix)
     report = load_weights(model, checkpoint, new_head=prefix is None)
     if "output_weights" in report.newly_made:
@@ -803,7 +881,9 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any]) -> N
                 handle.write("\t".join(["id", "prediction", *header]) + "\n")
                 predicted = task.predicted(logits)
                 for guid, label, row in zip(data.guids, predicted, values, strict=True):
-                    handle.write("\t".join([guid, label, *(str(v) for v in row)]) + "\n")
+                    handle.write(
+                        "\t".join([" ".join(guid.split()), label, *(str(v) for v in row)]) + "\n"
+                    )
             print(f"  with ids and labels: {named}")
         if flags.write_submission:
             submission = task.submission(name, data.guids, logits)
@@ -811,7 +891,7 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any]) -> N
             with paths.atomic_write(target) as handle:
                 for line in (submission.header, *submission.rows):
                     handle.write("\t".join(line) + "\n")
-            print(f"  for GLUE's server: {target}")
+            print(f"  submission: {target}")
 
 
 # The paper's protocol: a search over hyper-parameters, with restarts.
@@ -841,27 +921,73 @@ def run_search(setup: Setup, model: Any, evaluator: Any, features: Mapping[str, 
         )
     )
     metric, higher = best_metric(setup)
-    write_setup(setup, flags.output_dir)
-    done: list[dict[str, Any]] = []
-    total = len(combinations) * flags.num_restarts
+    runs = []
     for (rate, batch, epochs), restart in itertools.product(
         combinations, range(flags.num_restarts)
     ):
         seed = flags.seed + restart
-        name = f"lr{rate:g}_batch{batch}_epochs{epochs:g}_seed{seed}"
+        name = f"lr{rate!r}_batch{batch}_epochs{epochs:g}_seed{seed}"
         folder = paths.join(flags.output_dir, "runs", name)
-        result = read_if_there(paths.join(folder, RESULT_FILE))
+        runs.append(Run(folder, rate, batch, epochs, seed))
+    finished = [finished_run(setup, run, features) for run in runs]
+    write_setup(setup, flags.output_dir)
+    done: list[dict[str, Any]] = []
+    for run, result in zip(runs, finished, strict=True):
+        name = paths.basename(run.output_dir)
         if result is None:
-            logging.info("Run %d of %d: %s", len(done) + 1, total, name)
-            run = Run(folder, rate, batch, epochs, seed)
+            logging.info("Run %d of %d: %s", len(done) + 1, len(runs), name)
             result = one_of_search(setup, run, model, evaluator, features)
+        else:
+            logging.info("Run %d of %d: %s was finished before", len(done) + 1, len(runs), name)
         done.append(result)
         summary = search.write_tables(
             flags.output_dir, done, SEARCHED, [*setup.task.metric_names, "loss"]
         )
-        logging.info("%d runs so far; by %s:\n%s", len(done), metric, summary)
-    best = (max if higher else min)(done, key=lambda result: result["metrics"][metric])
+        logging.info("After %d of %d runs; by %s:\n%s", len(done), len(runs), metric, summary)
+    good = [result for result in done if result["metrics"] is not None]
+    if not good:
+        raise ValueError(f"every run failed; the last one: {done[-1]['failed']}")
+    best = (max if higher else min)(good, key=lambda result: result["metrics"][metric])
     print(f"***** Best of {len(done)} runs by {metric}: {best['run']} *****")
+
+
+def search_setup(setup: Setup, run: Run, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a run's result depends on, the initial weights and the dev set among it."""
+    from bert_tf.checkpoint.restore import WORD_EMBEDDINGS
+
+    dev = features[next(iter(setup.task.eval_sets))]
+    words = setup.init.get(WORD_EMBEDDINGS) if setup.init else np.zeros(0)
+    return {
+        **settings_of(setup, run, features["train"]),
+        "dev_data_crc32": zlib.crc32(dev.labels.tobytes(), zlib.crc32(dev.input_ids)),
+        "init_checkpoint_crc32": zlib.crc32(np.ascontiguousarray(words)),
+    }
+
+
+def finished_run(setup: Setup, run: Run, features: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the result of a run of a search that was finished before, or None.
+
+    Raises:
+      ValueError: if it was made with other data or settings.
+    """
+    path = paths.join(run.output_dir, RESULT_FILE)
+    result = read_if_there(path)
+    if result is None:
+        return None
+    if not {"run", "settings", "metrics", "setup"} <= result.keys():
+        raise ValueError(f"{path} is not a run's result; remove it and the run is done again")
+    now = search_setup(setup, run, features)
+    other = [
+        f"{key} {result['setup'].get(key)} -> {now[key]}"
+        for key in now
+        if result["setup"].get(key) != now[key]
+    ]
+    if other:
+        raise ValueError(
+            f"{run.output_dir} was made with other data or settings ({', '.join(other)}): give "
+            "another --output_dir, or remove that folder"
+        )
+    return result
 
 
 def one_of_search(
@@ -869,20 +995,33 @@ def one_of_search(
 ) -> dict[str, Any]:
     """Trains and evaluates one run of a search; returns and writes its result."""
     from bert_tf.checkpoint import original, restore
+    from bert_tf.training.loop import TrainingError
     from bert_tf.training.run_folder import BEST, BEST_FILE, replace_best
 
     flags = setup.flags
     renew(setup, model, run.seed)
-    train(setup, run, model, evaluator, features)
+    settings = {key: value for key, value in dataclasses.asdict(run).items() if key != "output_dir"}
+    name = paths.basename(run.output_dir)
+    result: dict[str, Any] = {
+        "run": name,
+        "settings": settings,
+        "setup": search_setup(setup, run, features),
+    }
+    try:
+        train(setup, run, model, evaluator, features)
+    except TrainingError as error:
+        # The other combinations are not to wait for one that diverges.
+        logging.warning("Run %s failed: %s", name, error)
+        result.update(metrics=None, failed=str(error))
+        paths.write_json(paths.join(run.output_dir, RESULT_FILE), result)
+        return result
     metric, higher = best_metric(setup)
     own_best = original.latest_checkpoint(paths.join(run.output_dir, BEST))
-    prefix = own_best or original.latest_checkpoint(run.output_dir)
+    prefix = restore.trained_checkpoint(run.output_dir)
     assert prefix is not None
     load_weights(model, restore.load(prefix), new_head=False)
     metrics = score(setup, evaluator, features[next(iter(setup.task.eval_sets))])
-    settings = {key: value for key, value in dataclasses.asdict(run).items() if key != "output_dir"}
-    name = paths.basename(run.output_dir)
-    result = {"run": name, "settings": settings, "metrics": metrics}
+    result["metrics"] = metrics
     best = read_if_there(paths.join(flags.output_dir, BEST, BEST_FILE))
     value = metrics[metric]
     # A run that was killed while its weights were written here is named already: again.

@@ -270,6 +270,8 @@ def read_json(path: str) -> dict[str, Any]:
         ) from None
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not valid JSON: not UTF-8 text.") from None
+    except RecursionError:
+        raise ValueError(f"{path}: not valid JSON: nested too deeply.") from None
     if not isinstance(values, dict):
         text = json.dumps(values)
         text = text if len(text) <= 60 else text[:57] + "..."

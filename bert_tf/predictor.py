@@ -3,28 +3,85 @@
 Letters in shape comments: N texts, L outputs.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf import paths
-from bert_tf.checkpoint import original, restore
+from bert_tf.checkpoint import restore
 from bert_tf.tokenization import packing
 from bert_tf.tokenization.tokenizer import BertTokenizer
 
 TASK_FILE = "task.json"
+TASK_KINDS = ("classification", "regression", "multilabel")
+
+
+def _is_list_of_str(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+# What each key must hold: in words, and the test of it.
+_TASK_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "task": ("a string", lambda value: isinstance(value, str)),
+    "kind": (f"one of {', '.join(TASK_KINDS)}", lambda value: value in TASK_KINDS),
+    "labels": ("a list of strings", _is_list_of_str),
+    "max_seq_length": ("an integer of 3 or more", lambda value: type(value) is int and value >= 3),
+    "truncation": (
+        f"one of {', '.join(packing.TRUNCATIONS)}",
+        lambda value: value in packing.TRUNCATIONS,
+    ),
+    "do_lower_case": ("true or false", lambda value: isinstance(value, bool)),
+    "strip_accents": ("true or false", lambda value: isinstance(value, bool)),
+    "never_split": ("a list of strings", _is_list_of_str),
+}
+
+
+def read_task_file(folder: str) -> dict[str, Any]:
+    """Reads the task.json that run_classifier.py leaves in its output folder.
+
+    Returns:
+      the file's object: task, kind, labels, max_seq_length, truncation, do_lower_case,
+      strip_accents, never_split, and whatever else it holds.
+
+    Raises:
+      FileNotFoundError: there is none.
+      ValueError: it is no JSON object, or a key is missing or wrong; names the file and the key.
+    """
+    path = paths.join(folder, TASK_FILE)
+    if not paths.exists(path):
+        raise FileNotFoundError(
+            f"{folder} has no {TASK_FILE}: give the --output_dir of a run_classifier.py that "
+            "trained."
+        )
+    task = paths.read_json(path)
+    for key, (wanted, fits) in _TASK_KEYS.items():
+        if key not in task:
+            raise ValueError(f"{path}: {key} is missing; it must be {wanted}.")
+        if not fits(task[key]):
+            raise ValueError(f"{path}: {key} is {_show(task[key])}; it must be {wanted}.")
+    if task["kind"] != "regression" and not task["labels"]:
+        raise ValueError(f"{path}: labels is []; a {task['kind']} task has at least one.")
+    return task
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class Classifier:
     """Classifies texts and pairs with what run_classifier.py left in its output folder.
 
     Args:
-      model_dir: the output folder; its best weights where it has some, or its latest.
-      batch_size: texts of a batch.
+      model_dir: the output folder; the best weights of its last run where that kept some, or
+        its latest (see restore.trained_checkpoint).
+      batch_size: texts of a batch, 1 or more.
 
     Raises:
       FileNotFoundError: if the folder is not one of run_classifier.py; says what is missing.
+      ValueError: `batch_size` is below 1, or a file of the folder is wrong; names it.
 
     Example:
       >>> classifier = Classifier("mrpc_output")
@@ -32,20 +89,17 @@ class Classifier:
       [{'label': '1', 'probabilities': {'0': 0.02, '1': 0.98}}]
     """
 
-    def __init__(self, model_dir: str, batch_size: int = 32):
+    def __init__(self, model_dir: str | os.PathLike[str], batch_size: int = 32):
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; it must be 1 or more.")
+        model_dir = os.fspath(model_dir)
+        self.task = read_task_file(model_dir)
+        prefix = restore.trained_checkpoint(model_dir)
+        if prefix is None:
+            raise FileNotFoundError(f"{model_dir} has no checkpoint: train first.")
+
         from bert_tf.modeling.models import BertClassifier, named_variables
 
-        task_file = paths.join(model_dir, TASK_FILE)
-        if not paths.exists(task_file):
-            raise FileNotFoundError(
-                f"{model_dir} has no {TASK_FILE}: give the --output_dir of a run_classifier.py "
-                "that trained"
-            )
-        self.task = paths.read_json(task_file)
-        best = paths.join(model_dir, "best")
-        prefix = original.latest_checkpoint(best) or original.latest_checkpoint(model_dir)
-        if prefix is None:
-            raise FileNotFoundError(f"{model_dir} has no checkpoint: train first")
         checkpoint = restore.load(
             prefix,
             config_file=paths.join(model_dir, restore.ORIGINAL_CONFIG_FILE),
@@ -75,11 +129,16 @@ class Classifier:
 
         Returns a dict for each: label and probabilities by label (classification), labels and
         probabilities (multi-label: those over one half), or value (regression).
+
+        Raises:
+          TypeError: `texts` is a bare string, or holds something else than strings and pairs of
+            strings; names its position.
         """
         return [self._describe(row) for row in self.logits(texts)]
 
     def logits(self, texts: Sequence[str | tuple[str, str]]) -> np.ndarray:
-        """Returns the model's outputs, float32 [N, L]."""
+        """Returns the model's outputs, float32 [N, L]. Errors as in `predict`."""
+        texts = _check_texts(texts)
         packed = [self._pack(text) for text in texts]
         order = sorted(range(len(packed)), key=lambda i: len(packed[i][0]))
         outputs = int(self.model.num_labels)
@@ -133,3 +192,18 @@ class Classifier:
             "label": labels[int(np.argmax(row))],
             "probabilities": dict(zip(labels, values.tolist(), strict=True)),
         }
+
+
+def _check_texts(texts: Any) -> list[Any]:
+    wanted = "a list of texts or of pairs of texts"
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"Expected {wanted}, found {_show(texts)}. For one text, give [text].")
+    texts = list(texts)
+    for position, item in enumerate(texts):
+        is_pair = isinstance(item, tuple | list) and len(item) == 2
+        if not (isinstance(item, str) or (is_pair and all(isinstance(s, str) for s in item))):
+            raise TypeError(
+                f"Expected {wanted}; at position {position} is {_show(item)}, which is neither a "
+                f"str nor a pair of str."
+            )
+    return texts

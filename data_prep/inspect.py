@@ -3,7 +3,8 @@
     python -m data_prep.inspect FILE... [--vocab_file=vocab.txt] [--records=3]
 
 Without the vocabulary ids are shown in the place of tokens, and [CLS], [SEP] and [MASK] are taken
-to have the ids that are found where they must stand. Exit status 1 if anything is wrong.
+to have the ids that are found where they must stand. Exit status 1 if anything is wrong or a file
+holds no records.
 """
 
 import dataclasses
@@ -225,7 +226,8 @@ def inspect_file(
     for line in checker.summary.lines():
         print(line)
     wrong = checker.summary.problems
-    print(f"{wrong:,} records are wrong" if wrong else "all records are well-formed")
+    if checker.summary.records:
+        print(f"{wrong:,} records are wrong" if wrong else "all records are well-formed")
     return checker.summary
 
 
@@ -240,6 +242,9 @@ def main(argv: Sequence[str]) -> list[Summary]:
     summaries = [inspect_file(file, tokenizer, flags.records, flags.max_problems) for file in found]
     if any(summary.problems for summary in summaries):
         raise ValueError("some records are wrong; see above.")
+    empty = [file for file, summary in zip(found, summaries) if not summary.records]
+    if empty:
+        raise ValueError(f"no records are in {', '.join(empty)}; make the data anew.")
     return summaries
 
 

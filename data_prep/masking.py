@@ -49,13 +49,18 @@ class Masking:
             )
         if not 0 < self.prob < 1:
             raise ValueError(f"masked_lm_prob is {self.prob}; it must lie between 0 and 1.")
-        for name in ("mask_share", "random_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be from 0 to 1.")
+        shares = (
+            ("--mask_token_share", self.mask_share),
+            ("--random_token_share", self.random_share),
+        )
+        for flag, share in shares:
+            if not 0 <= share <= 1:
+                raise ValueError(f"{flag} is {share}; it must be from 0 to 1.")
         if self.mask_share + self.random_share > 1 + 1e-9:
             raise ValueError(
-                f"mask_share {self.mask_share} and random_share {self.random_share} are over 1 "
-                "together; what they leave is the share of tokens that stay as they are."
+                f"--mask_token_share={self.mask_share} and "
+                f"--random_token_share={self.random_share} are over 1 together; what they "
+                "leave is the share of tokens that stay as they are."
             )
         if self.max_ngram < 1:
             raise ValueError(f"max_ngram is {self.max_ngram}; it must be at least 1.")

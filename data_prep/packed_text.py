@@ -5,9 +5,11 @@ with pre-segmented text also an ideograph that follows another one without a spa
 So whole-word masking needs neither the vocabulary nor the text.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -16,8 +18,9 @@ from bert_tf.tokenization import BertTokenizer
 from bert_tf.tokenization.wordpiece import is_cjk
 from data_prep.corpus import Document
 
-_MAGIC = 0x31545842
-_HEADER = 6  # int64: magic, documents, sentences, tokens, bytes of a token, unknown tokens
+_MAGIC = 0x32545842
+# int64: magic, documents, sentences, tokens, bytes of a token, unknown tokens, CRC-32 of all else.
+_HEADER = 7
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -53,7 +56,10 @@ class PackedText:
         return len(self.sentence_ends) - 1
 
     def save(self, path: str) -> None:
-        """Writes a file; its name appears when it is complete."""
+        """Writes a file; its name appears when it is complete, an error leaves nothing."""
+        table = np.zeros((self.documents + 1, 2), "<i8")
+        table[:, 0] = self.document_ends
+        table[:-1, 1] = self.numbers
         header = (
             _MAGIC,
             self.documents,
@@ -62,28 +68,42 @@ class PackedText:
             self.tokens.itemsize,
             self.unknown,
         )
-        with open(path + ".tmp", "wb") as file:
-            file.write(np.array(header, "<i8").tobytes())
-            table = np.zeros((self.documents + 1, 2), "<i8")
-            table[:, 0] = self.document_ends
-            table[:-1, 1] = self.numbers
-            file.write(table.tobytes())
-            file.write(self.sentence_ends.astype("<i8").tobytes())
-            file.write(self.tokens.tobytes())
-        os.replace(path + ".tmp", path)
+        parts = [
+            np.array(header, "<i8").tobytes(),
+            table.tobytes(),
+            self.sentence_ends.astype("<i8").tobytes(),
+            self.tokens.tobytes(),
+        ]
+        checksum = 0
+        for part in parts:
+            checksum = zlib.crc32(part, checksum)
+        parts.insert(1, np.array([checksum], "<i8").tobytes())
+        try:
+            with open(path + ".tmp", "wb") as file:
+                for part in parts:
+                    file.write(part)
+            os.replace(path + ".tmp", path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.remove(path + ".tmp")
+            raise
 
     @classmethod
     def load(cls, path: str) -> "PackedText":
         """Reads a file that `save` wrote.
 
         Raises:
-          ValueError: it is damaged.
+          ValueError: it is damaged, which its checksum tells; names the file.
         """
         with open(path, "rb") as file:
             data = file.read()
         layout = FileLayout(data[: FileLayout.HEADER_SIZE], path)
         if len(data) != layout.size:
-            raise ValueError(f"{path} is damaged or cut off; delete the folder and make it anew.")
+            raise ValueError(f"{path} is damaged or cut off; {_remedy(path)}")
+        view = memoryview(data)
+        checksum = zlib.crc32(view[: layout.checksum_at])
+        if zlib.crc32(view[FileLayout.HEADER_SIZE :], checksum) != layout.checksum:
+            raise ValueError(f"{path} is damaged: its checksum is wrong; {_remedy(path)}")
 
         table = np.frombuffer(data, "<i8", 2 * layout.documents + 2, layout.documents_at)
         return cls(
@@ -95,11 +115,16 @@ class PackedText:
         )
 
 
+def _remedy(path: str) -> str:
+    return f"delete the folder {os.path.dirname(path) or '.'} to make the tokens anew."
+
+
 class FileLayout:
     """Where things are in a file of packed text.
 
     Attributes:
       documents, sentences, tokens, token_size, unknown: counts, and the bytes of a token.
+      checksum, checksum_at: the CRC-32 of all other bytes, and where it stands in the header.
       documents_at: int64 [D + 1, 2], the first sentence of a document and its number.
       sentences_at: int64 [S + 1], `PackedText.sentence_ends`.
       tokens_at: the tokens; `dtype` is their type.
@@ -111,8 +136,10 @@ class FileLayout:
     def __init__(self, header: bytes, path: str):
         values = np.frombuffer(header.ljust(self.HEADER_SIZE), "<i8").tolist()
         if values[0] != _MAGIC:
-            raise ValueError(f"{path} is no file of tokens; delete the folder and make it anew.")
-        _, self.documents, self.sentences, self.tokens, self.token_size, self.unknown = values
+            raise ValueError(f"{path} is no file of tokens; {_remedy(path)}")
+        _, self.documents, self.sentences, self.tokens, self.token_size = values[:5]
+        self.unknown, self.checksum = values[5:]
+        self.checksum_at = self.HEADER_SIZE - 8
         self.dtype = f"<u{self.token_size}"
         self.documents_at = self.HEADER_SIZE
         self.sentences_at = self.documents_at + 16 * (self.documents + 1)

@@ -111,12 +111,12 @@ def chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def fingerprint(tokenizer: BertTokenizer, settings: TokenSettings, files: Sequence[str]) -> dict:
-    """Returns what must be the same for tokens to be used again."""
+    """Returns what must be the same for tokens to be used again, but for the files' contents."""
     vocabulary = hashlib.sha256(
         "\n".join(f"{token}\t{i}" for token, i in tokenizer.vocab.items()).encode()
     )
     return {
-        "version": 1,
+        "version": 2,
         "vocabulary": vocabulary.hexdigest(),
         "do_lower_case": tokenizer.do_lower_case,
         "strip_accents": tokenizer.strip_accents,
@@ -129,11 +129,24 @@ def fingerprint(tokenizer: BertTokenizer, settings: TokenSettings, files: Sequen
     }
 
 
-def find_cache(folder: str, made_of: dict) -> TokenCache | None:
+def digests(files: Sequence[str]) -> list[str]:
+    """Returns BLAKE2b of each file's bytes as they are stored, in hexadecimal."""
+    result = []
+    for file in files:
+        digest = hashlib.blake2b(digest_size=16)
+        with paths.open_file(file, "rb") as handle:
+            while data := handle.read(1 << 20):
+                digest.update(data)
+        result.append(digest.hexdigest())
+    return result
+
+
+def find_cache(folder: str, made_of: dict, files: Sequence[str]) -> TokenCache | None:
     """Opens the tokens of an earlier run; None if the folder has none.
 
     Raises:
-      ValueError: they are of another corpus, vocabulary or settings; names what differs.
+      ValueError: they are of another corpus, vocabulary or settings, and names what differs; or
+        a file of the folder is damaged or missing.
     """
     path = os.path.join(folder, "tokens.json")
     if not os.path.exists(path):
@@ -146,11 +159,21 @@ def find_cache(folder: str, made_of: dict) -> TokenCache | None:
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is damaged; delete the folder {folder}.") from None
     differing = [name for name in made_of if before.get(name) != made_of[name]]
+    if not differing:  # The sizes are the same; only now is all of the text read.
+        contents = itertools.zip_longest(files, digests(files), before.get("contents") or ())
+        differing = [f"the contents of {file}" for file, now, then in contents if now != then]
     if differing:
         raise ValueError(
             f"{folder} holds the tokens of another run: {', '.join(differing)} differ; give "
             "another --token_cache, or delete the folder to make them anew."
         )
+    for chunk, documents in enumerate(cache.documents):
+        path = cache.path(chunk)
+        if not os.path.exists(path):
+            raise ValueError(f"{path} is missing; delete the folder {folder} to make it anew.")
+        # Later the files are read at random places, where a checksum cannot be checked.
+        if PackedText.load(path).documents != documents:
+            raise ValueError(f"{path} is another text's; delete the folder {folder}.")
     return cache
 
 
@@ -550,9 +573,19 @@ def run(
         raise ValueError(f"num_workers is {num_workers}; it must be at least 1.")
     if paths.has_scheme(token_cache) or paths.has_scheme(work_folder):
         raise ValueError("--token_cache and --work_dir must be local folders.")
+    if token_cache and corpus.STDIN in files:
+        raise ValueError(
+            "--token_cache does not go with standard input, which cannot be told from another "
+            "text; name files as --input_file."
+        )
     vocab_size = Vocabulary.of(tokenizer).size
     made_of = fingerprint(tokenizer, token_settings, files)
-    cache = find_cache(token_cache, made_of) if token_cache else None
+    cache = None
+    if token_cache:
+        cache = find_cache(token_cache, made_of, files)
+        if cache is None:
+            # Before the text is tokenized: if it is edited meanwhile, the cache does not match.
+            made_of["contents"] = digests(files)
     if not work_folder and not paths.has_scheme(outputs[0]):
         work_folder = paths.dirname(paths.local(outputs[0])) or "."
     if work_folder:
@@ -560,6 +593,9 @@ def run(
     with contextlib.ExitStack() as stack:
         temporary = tempfile.mkdtemp(prefix=".pretraining_data_", dir=work_folder or None)
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+        if token_cache and cache is None:
+            # Once the pool is closed: it ends workers that are writing.
+            stack.callback(_remove_unfinished, token_cache)
         shards = stack.enter_context(records.Shards(outputs))
         pool = stack.enter_context(
             Pool(num_workers, Worker, (tokenizer, token_settings, settings, temporary))
@@ -637,6 +673,13 @@ def _gather(
             stack.close()
             opened += 1
             stack.enter_context(shards.open(opened))
+
+
+def _remove_unfinished(folder: str) -> None:
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if name.startswith("chunk-") and name.endswith(".tok.tmp"):
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(folder, name))
 
 
 def _check_space(folder: str, needed: int) -> None:

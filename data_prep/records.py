@@ -9,8 +9,10 @@ import contextlib
 import errno
 import gzip
 import os
+import posixpath
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -80,7 +82,7 @@ def read_records(path: str) -> Iterator[bytes]:
                 yield record
                 offset += _HEADER.size + length + _CRC.size
                 number += 1
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(
                 f"{path}: record {number} at byte {offset}: the gzip data is damaged or cut off "
                 f"({error}); make the file anew."
@@ -224,6 +226,16 @@ def parse_example(record: bytes) -> dict[str, np.ndarray]:
 _AT_N = re.compile(r"^(.*)@(\d+)(\.[^/@]*)?$")
 
 
+def real_path(path: str) -> str:
+    """Returns one spelling for all paths of a file: links are followed, addresses normalised."""
+    kind = paths.scheme(path)
+    if not kind:
+        return os.path.realpath(paths.local(path))
+    # An object's name may hold "//" or "..": names that differ in these alone count as one file.
+    kind = {"s3a": "s3", "gcs": "gs"}.get(kind, kind)
+    return f"{kind}:/{posixpath.normpath('/' + path.split('://', 1)[1].lstrip('/'))}"
+
+
 def output_files(patterns: str | Sequence[str]) -> list[str]:
     """Returns the files that an output flag means.
 
@@ -232,7 +244,7 @@ def output_files(patterns: str | Sequence[str]) -> list[str]:
         name-00003-of-00004, `name@4.tfrecord` for name-00000-of-00004.tfrecord and so on.
 
     Raises:
-      ValueError: no file, @0, or a file twice.
+      ValueError: no file, @0, or a file twice, however it is spelled.
     """
     if isinstance(patterns, str):
         patterns = patterns.split(",")
@@ -248,9 +260,15 @@ def output_files(patterns: str | Sequence[str]) -> list[str]:
         files += [f"{stem}-{i:05d}-of-{count:05d}{end}" for i in range(count)]
     if not files:
         raise ValueError("no output file is named.")
-    if len(set(files)) < len(files):
-        twice = next(file for number, file in enumerate(files) if file in files[:number])
-        raise ValueError(f"{twice} is named twice among the output files.")
+    named: dict[str, str] = {}
+    for file in files:
+        real = real_path(file)
+        before = named.get(real)
+        if before is None:
+            named[real] = file
+        else:
+            also = "" if before == file else f", also as {before}"
+            raise ValueError(f"{file} is named twice among the output files{also}.")
     return files
 
 

@@ -31,7 +31,21 @@ _SPECIAL_TOKENS = {
     "cls_token": "[CLS]",
     "mask_token": "[MASK]",
 }
-_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+_DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
 
 # The first whose heads are all there names the class that transformers loads by default.
 _ARCHITECTURES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -68,6 +82,7 @@ class Reader:
         folder: as given.
         shapes: shape of each weight by the original's name.
         dtypes: dtype of each weight in the file, in numpy's names.
+        places: the file of each weight and its name there, by the original's name.
         left_out: reason by Hugging Face name of each tensor left out.
 
     Raises:
@@ -80,20 +95,26 @@ class Reader:
         self.folder = folder
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, str] = {}
+        self.places: dict[str, tuple[str, str]] = {}
         self.left_out: dict[str, str] = {}
         self._sources: dict[str, tuple[Any, str, bool]] = {}
         # Files copied from elsewhere live as long as the reader does.
         self._stack = contextlib.ExitStack()
         stored: dict[str, tuple[Any, str]] = {}
+        files: dict[str, str] = {}
         for file in _weight_files(folder):
             opened = self._open(file)
             for name in opened.keys():  # noqa: SIM118 - not a mapping
                 stored[names.complete_huggingface_name(name)] = (opened, name)
+                files[name] = file
         bias, alias = "cls.predictions.bias", "cls.predictions.decoder.bias"
         if alias in stored and bias not in stored:
             stored[bias] = stored.pop(alias)
         for name in sorted(stored):
             self._add(name, stored)
+        self.places = {
+            name: (files[theirs], theirs) for name, (_, theirs, _) in self._sources.items()
+        }
 
     def _open(self, file: str) -> Any:
         local = paths.local(file)
@@ -153,6 +174,11 @@ def _weight_files(folder: str) -> list[str]:
         weight_map = paths.read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise CheckpointError(f"{index}: expected a weight_map of names to files.")
+        for name, file in weight_map.items():
+            if not isinstance(file, str):
+                raise CheckpointError(
+                    f"{index}: weight_map: {name}: expected a file name, found {file!r}."
+                )
         files = [paths.join(folder, name) for name in sorted(set(weight_map.values()))]
         for file in files:
             if not paths.exists(file):
@@ -220,7 +246,9 @@ def write(
     vocab_file: str | None = None,
     do_lower_case: bool = True,
 ) -> None:
-    """Writes a folder that transformers loads. The weights come last, whole or not at all.
+    """Writes a folder that transformers loads. The weights come first, whole or not at all.
+
+    Where they cannot be written, the other files of a folder that is there stay as they are.
 
     Args:
         folder: where; it is made.
@@ -254,6 +282,9 @@ def write(
         values["label2id"] = {f"LABEL_{index}": index for index in range(labels)}
 
     paths.make_dirs(folder)
+    # A new configuration beside old weights would pass for a model.
+    with paths.atomic_write(paths.join(folder, WEIGHTS_FILE), "wb") as handle:
+        handle.write(save(stored, metadata={"format": "pt"}))
     if vocab_file:
         paths.copy(vocab_file, paths.join(folder, "vocab.txt"))
         tokenizer = {
@@ -266,5 +297,3 @@ def write(
         }
         paths.write_json(paths.join(folder, TOKENIZER_CONFIG_FILE), tokenizer)
     paths.write_json(paths.join(folder, CONFIG_FILE), values)
-    with paths.atomic_write(paths.join(folder, WEIGHTS_FILE), "wb") as handle:
-        handle.write(save(stored, metadata={"format": "pt"}))

@@ -18,8 +18,10 @@ from bert_tf.config import BertConfig
 
 ORIGINAL_CONFIG_FILE = "bert_config.json"
 VOCAB_FILE = "vocab.txt"
+BEST_FOLDER = "best"
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
+_WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float64")
 _OBJECT_BASED_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -149,6 +151,31 @@ def _config_beside(folder: str) -> BertConfig | None:
     return None
 
 
+def trained_checkpoint(folder: str, use_best: bool = True) -> str | None:
+    """The prefix of the weights to use from a training run's folder; None where it has none.
+
+    The best ones lie in the subfolder best/. They count only where the latest checkpoint's
+    `<prefix>.state.json` says that this run made them: a best/ of an earlier run may be left
+    over. A folder with nothing but best/ is a search's, and best/ is what it found.
+
+    Args:
+        folder: the folder with the file `checkpoint`.
+        use_best: whether to prefer best/; else the latest checkpoint is the one.
+
+    Raises:
+        FileNotFoundError: a checkpoint that is named as the latest is not all there.
+        ValueError: a file cannot be understood; names it.
+    """
+    latest = original.latest_checkpoint(folder)
+    best = original.latest_checkpoint(paths.join(folder, BEST_FOLDER)) if use_best else None
+    if latest is None or best is None:
+        return latest or best
+    state_file = f"{latest}.state.json"
+    state = paths.read_json(state_file) if paths.exists(state_file) else {}
+    step = original.step_of(best)
+    return best if step is not None and state.get("best_step") == step else latest
+
+
 def _refuse_object_based(reader: original.Reader) -> None:
     found = [name for name in reader.shapes if name.endswith(_OBJECT_BASED_END)]
     if not found:
@@ -253,6 +280,7 @@ def merge(
 
     Raises:
         RestoreError: something is missing, extra or misshapen that no pattern allows.
+        CheckpointError: a weight to load is no floating-point number; names file and dtype.
     """
     allow_missing, allow_extra = tuple(allow_missing), tuple(allow_extra)
     allow_misshapen = tuple(allow_misshapen)
@@ -293,7 +321,21 @@ def merge(
     )
     if not report.ok:
         raise RestoreError(report)
+    for name in report.loaded:
+        dtype = checkpoint.dtypes[name]
+        if name != names.GLOBAL_STEP and dtype not in _WEIGHT_DTYPES:
+            raise original.CheckpointError(
+                f"{_place(checkpoint, name)} has the dtype {dtype}, but weights are "
+                f"{', '.join(_WEIGHT_DTYPES[:-1])} or {_WEIGHT_DTYPES[-1]}. A quantized "
+                f"checkpoint cannot be read: give the one that it was made from."
+            )
     return report
+
+
+def _place(checkpoint: Checkpoint, name: str) -> str:
+    """The file of a tensor and its name there, for messages."""
+    places = getattr(checkpoint._reader, "places", {})
+    return ": ".join(places.get(name, (checkpoint.prefix, name)))
 
 
 def _fits(name: str, patterns: Iterable[str]) -> bool:
@@ -350,6 +392,30 @@ def count_vocabulary(vocab_file: str) -> int:
 
 
 def values(checkpoint: Checkpoint, report: Report) -> Iterator[tuple[str, np.ndarray]]:
-    """Reads the loaded names one by one: (name, values)."""
+    """Reads the loaded names one by one: (name, values), weights in float32.
+
+    What float32 cannot hold (of float64 weights) becomes an infinity.
+    """
     for name in report.loaded:
-        yield name, checkpoint.get(name)
+        array = checkpoint.get(name)
+        if name != names.GLOBAL_STEP:
+            with np.errstate(over="ignore"):
+                array = array.astype(np.float32, copy=False)
+        yield name, array
+
+
+def finite_values(checkpoint: Checkpoint, report: Report) -> Iterator[tuple[str, np.ndarray]]:
+    """As `values`, for what must hold numbers alone.
+
+    Raises:
+        CheckpointError: a tensor holds NaN or an infinity; names it.
+    """
+    for name, array in values(checkpoint, report):
+        if not np.isfinite(array).all():
+            count = array.size - np.count_nonzero(np.isfinite(array))
+            raise original.CheckpointError(
+                f"{_place(checkpoint, name)} holds NaN or infinity ({count} of {array.size} "
+                f"values): the run that wrote it diverged, or the file is damaged. Give an "
+                f"earlier checkpoint."
+            )
+        yield name, array

@@ -4,7 +4,9 @@ Every script has a FlagValues of its own, so that tests and programs can import 
 """
 
 import contextlib
+import io
 import logging as std_logging
+import math
 import os
 import re
 import sys
@@ -143,6 +145,10 @@ class CommandLine:
         if self.flags["help"].value:
             print(self.help())
             raise SystemExit(0)
+        for name in self.flags:
+            value = self.flags[name].value
+            if isinstance(value, float) and not math.isfinite(value):
+                raise CommandLineError(f"--{name}={value}: give a finite number")
         if len(rest) > 1:
             raise CommandLineError(
                 f"{' '.join(rest[1:])!r} belongs to no flag; flags are given as --name=value "
@@ -191,6 +197,10 @@ class CommandLine:
         logging.set_verbosity(logging.INFO)
         logging.use_absl_handler()
         logging.get_absl_handler().setFormatter(_Lines())
+        for stream in (sys.stdout, sys.stderr):
+            # A label that the terminal cannot show is no reason to lose a run's results.
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         try:
             main(sys.argv)
         except BrokenPipeError:
@@ -202,6 +212,13 @@ class CommandLine:
                 raise
             sys.stdout.flush()
             print(f"{self.script}: error: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
+        except Exception as error:
+            # TensorFlow's own errors (an address that cannot be reached) are no OSErrors.
+            if not type(error).__module__.startswith("tensorflow.") or "--traceback" in sys.argv:
+                raise
+            text = str(getattr(error, "message", error)).splitlines()[0]
+            print(f"{self.script}: error: {text}", file=sys.stderr)
             raise SystemExit(1) from None
         except KeyboardInterrupt:
             print(f"{self.script}: interrupted", file=sys.stderr)

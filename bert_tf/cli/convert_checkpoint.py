@@ -125,7 +125,7 @@ def main(argv: Sequence[str]) -> None:
         _warn("the checkpoint has no pooler (bert/pooler/dense); neither has what is written.")
     _check_vocabulary(config, checkpoint.vocab_file)
 
-    tensors = checkpoint.tensors(report.loaded)
+    tensors = dict(restore.finite_values(checkpoint, report))
     do_lower_case = FLAGS.do_lower_case
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case is not False
@@ -212,11 +212,11 @@ def _check_vocabulary(config: BertConfig, vocab_file: str | None) -> None:
 
 def _write_original(folder: str, config: BertConfig, tensors: dict, vocab_file: str | None) -> None:
     paths.make_dirs(folder)
+    # The checkpoint comes first: a new configuration beside an old one would pass for a model.
+    original.write(paths.join(folder, original.RELEASED_NAME), tensors)
     config.to_json_file(paths.join(folder, restore.ORIGINAL_CONFIG_FILE))
     if vocab_file:
         paths.copy(vocab_file, paths.join(folder, restore.VOCAB_FILE))
-    # The checkpoint comes last: without it the folder is not taken for a finished one.
-    original.write(paths.join(folder, original.RELEASED_NAME), tensors)
 
 
 def _warn(message: str) -> None:

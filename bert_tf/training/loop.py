@@ -99,6 +99,11 @@ def train(
             total,
         )
         return state
+    if folder.latest() is None:
+        folder.warn_of_strays()
+    if evaluation is None:
+        # What an earlier command found the best is not to be compared with what comes now.
+        state = {key: value for key, value in state.items() if not key.startswith("best_")}
     events = progress_lib.Events(folder.folder)
     shown = progress_lib.Progress(total, done, schedule.batch_size, schedule.log_steps)
     every = evaluation.every if evaluation else 0
@@ -120,6 +125,16 @@ def train(
             shown.skip_time()
             if after_loop is not None:
                 after_loop(done)
+    except KeyboardInterrupt:
+        latest = folder.latest()
+        logging.warning(
+            "Interrupted after step %d. The same command goes on from %s (a checkpoint is written "
+            "every %d steps: --save_checkpoints_steps).",
+            done,
+            latest or "the start",
+            schedule.save_checkpoints_steps,
+        )
+        raise
     finally:
         shown.close()
         events.close()

@@ -6,8 +6,17 @@ names the latest, is renamed into place last: whenever a run is killed, the fold
 complete save.
 """
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from absl import logging
 
 from bert_tf import paths
 from bert_tf.checkpoint import original, restore
@@ -37,6 +46,35 @@ def check_writable(folder: str) -> None:
         ) from error
 
 
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Keeps other processes out of an output folder for the block's time.
+
+    The lock is the system's, on the local folder itself: nothing is left when a process dies.
+    Addresses, and systems without such locks, are not locked.
+
+    Raises:
+      OSError: if another process works in the folder.
+    """
+    if paths.has_scheme(folder) or fcntl is None:
+        yield
+        return
+    handle = os.open(paths.local(folder), os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(
+                f"another process works in {folder}: wait until it ends, or give another "
+                "--output_dir"
+            ) from None
+        except OSError:
+            pass  # A file system without locks.
+        yield
+    finally:
+        os.close(handle)
+
+
 class RunFolder:
     """Saves and restores a run.
 
@@ -52,6 +90,20 @@ class RunFolder:
     def latest(self) -> str | None:
         """Returns the prefix of the latest complete checkpoint, or None."""
         return original.latest_checkpoint(self.folder)
+
+    def warn_of_strays(self) -> None:
+        """Warns of checkpoints that no `checkpoint` file names: they will be written over."""
+        if not paths.is_dir(self.folder):
+            return
+        names = [name for name in paths.list_dir(self.folder) if name.endswith(".index")]
+        if names:
+            logging.warning(
+                "%s has %s but no `checkpoint` file that names the latest: training starts over. "
+                "To go on from one of them, give it as --init_checkpoint with another "
+                "--output_dir.",
+                self.folder,
+                ", ".join(names),
+            )
 
     def restore(self, step: TrainStep) -> dict[str, Any]:
         """Sets weights, slots and step to those of the latest checkpoint.

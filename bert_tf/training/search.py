@@ -34,7 +34,7 @@ def numbers(text: str | None, default: Any, kind: type, flag: str) -> list[Any]:
         values = []
     if not values or not all(0 < value < math.inf for value in values):
         raise ValueError(f"--{flag}={text}: give positive numbers, comma-separated")
-    return values
+    return list(dict.fromkeys(values))
 
 
 def write_tables(
@@ -44,7 +44,8 @@ def write_tables(
 
     Args:
       folder: where search_runs.tsv and search_summary.tsv go.
-      done: a dict for each run, with settings (the seed among them) and metrics by name.
+      done: a dict for each run, with settings (the seed among them) and metrics by name, which
+        are None for a run that failed.
       settings: names of the settings that make a combination.
       names: names of the metrics, in the order of the columns.
 
@@ -53,7 +54,8 @@ def write_tables(
     rows = ["\t".join([*settings, "seed", *names])]
     for result in done:
         row = [f"{result['settings'][key]:g}" for key in (*settings, "seed")]
-        rows.append("\t".join(row + [f"{result['metrics'][name]:.6f}" for name in names]))
+        metrics = result["metrics"] or dict.fromkeys(names, math.nan)
+        rows.append("\t".join(row + [f"{metrics[name]:.6f}" for name in names]))
     _write(paths.join(folder, RUNS_FILE), rows)
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for result in done:
@@ -63,7 +65,10 @@ def write_tables(
     for key, results in groups.items():
         row = [f"{value:g}" for value in key] + [str(len(results))]
         for name in names:
-            values = [result["metrics"][name] for result in results]
+            values = [result["metrics"][name] for result in results if result["metrics"]]
+            if not values:
+                row += ["nan"] * 3
+                continue
             deviation = statistics.stdev(values) if len(values) > 1 else math.nan
             best = min(values) if name in _LOWER_IS_BETTER else max(values)
             row += [f"{statistics.mean(values):.6f}", f"{deviation:.6f}", f"{best:.6f}"]

@@ -172,9 +172,7 @@ class Task:
             for i, name in enumerate(self.labels)
         }
 
-    def submission(
-        self, set_name: str, guids: Sequence[str], logits: np.ndarray
-    ) -> Submission:
+    def submission(self, set_name: str, guids: Sequence[str], logits: np.ndarray) -> Submission:
         """Returns predictions with ids and label names.
 
         Args:
@@ -183,7 +181,7 @@ class Task:
           logits: [N, num_outputs].
         """
         return Submission(
-            f"{set_name}_predictions.tsv",
+            f"{set_name}_submission.tsv",
             ("id", "prediction"),
             list(zip(guids, self.predicted(logits), strict=True)),
         )
@@ -216,6 +214,8 @@ class Task:
             if not math.isfinite(value):
                 raise ValueError(f"{path}, line {line}: the label {text!r} is not a finite number.")
             return value
+        if not text:
+            raise ValueError(f"{path}, line {line}: the label is empty.")
         if text not in self.labels:
             raise self._unknown_label(f"{path}, line {line}", text)
         return text

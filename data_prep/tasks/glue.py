@@ -125,7 +125,12 @@ class GlueTask(Task):
         if broken:
             logging.getLogger(__name__).warning(
                 "%s: left out %d of %d rows that a line end cuts in two, as is known of %s. The "
-                "first: %s", path, len(broken), total, self.name, broken[0],
+                "first: %s",
+                path,
+                len(broken),
+                total,
+                self.name,
+                broken[0],
             )
 
     def _resolve(
@@ -146,9 +151,7 @@ class GlueTask(Task):
             )
         return [None if name is None else names.index(str(name)) for name in wanted]
 
-    def submission(
-        self, set_name: str, guids: Sequence[str], logits: np.ndarray
-    ) -> Submission:
+    def submission(self, set_name: str, guids: Sequence[str], logits: np.ndarray) -> Submission:
         """Returns the file that GLUE's server takes: index from 0 and prediction."""
         names = self.predicted(logits)
         if len(names) != len(guids):
@@ -171,21 +174,34 @@ _F1 = ("accuracy", "f1", "accuracy_f1_mean")
 # Task name without dashes, in lower case -> its maker.
 TASKS: dict[str, Callable[[], GlueTask]] = {
     "cola": functools.partial(
-        GlueTask, "CoLA", Columns(3, None, 1, header=False), test_columns=Columns(1),
+        GlueTask,
+        "CoLA",
+        Columns(3, None, 1, header=False),
+        test_columns=Columns(1),
         metric_names=("accuracy", "matthews"),
     ),
     "sst2": functools.partial(GlueTask, "SST-2", Columns("sentence", None, "label")),
     "mrpc": functools.partial(GlueTask, "MRPC", Columns(3, 4, 0), metric_names=_F1),
     "stsb": functools.partial(
-        GlueTask, "STS-B", Columns("sentence1", "sentence2", "score"), (), kind="regression",
+        GlueTask,
+        "STS-B",
+        Columns("sentence1", "sentence2", "score"),
+        (),
+        kind="regression",
         metric_names=("pearson", "spearman", "pearson_spearman_mean"),
     ),
     "qqp": functools.partial(
-        GlueTask, "QQP", Columns("question1", "question2", "is_duplicate"), metric_names=_F1,
+        GlueTask,
+        "QQP",
+        Columns("question1", "question2", "is_duplicate"),
+        metric_names=_F1,
         broken_rows=True,
     ),
     "mnli": functools.partial(
-        GlueTask, "MNLI", Columns(8, 9, -1), _NLI,
+        GlueTask,
+        "MNLI",
+        Columns(8, 9, -1),
+        _NLI,
         eval_sets={"dev_matched": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv"},
         predict_sets={"test_matched": "test_matched.tsv", "test_mismatched": "test_mismatched.tsv"},
         optional_sets=frozenset({"dev_mismatched", "test_mismatched"}),
@@ -199,7 +215,13 @@ TASKS: dict[str, Callable[[], GlueTask]] = {
     ),
     "wnli": functools.partial(GlueTask, "WNLI", Columns("sentence1", "sentence2", "label")),
     "ax": functools.partial(
-        GlueTask, "AX", Columns("sentence1", "sentence2"), _NLI, train_file="", eval_sets={},
-        predict_sets={"test": "AX.tsv"}, alternatives={"AX.tsv": ("diagnostic.tsv",)},
+        GlueTask,
+        "AX",
+        Columns("sentence1", "sentence2"),
+        _NLI,
+        train_file="",
+        eval_sets={},
+        predict_sets={"test": "AX.tsv"},
+        alternatives={"AX.tsv": ("diagnostic.tsv",)},
     ),
 }

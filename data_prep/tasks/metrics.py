@@ -95,9 +95,7 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
     return pearson(ranks(x), ranks(y))
 
 
-def indicators(
-    kind: str, logits: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def indicators(kind: str, logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (labels, predictions) as [N, L] 0/1 arrays.
 
     Args:

@@ -74,9 +74,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
             yield number, fields
 
 
-def row_error(
-    path: str, line: int, fields: list[str], expected: str, hint: str = ""
-) -> ValueError:
+def row_error(path: str, line: int, fields: list[str], expected: str, hint: str = "") -> ValueError:
     """Returns the error for a row with the wrong number of columns.
 
     Args:

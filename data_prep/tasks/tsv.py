@@ -81,9 +81,7 @@ class TsvTask(Task):
           ValueError: for columns that are not there, labels that do not fit the kind.
         """
         if kind not in _MAIN:
-            raise ValueError(
-                f"There is no kind of task {kind!r}; it is one of {', '.join(_MAIN)}."
-            )
+            raise ValueError(f"There is no kind of task {kind!r}; it is one of {', '.join(_MAIN)}.")
         self.name, self.kind = name, kind
         ending = "csv" if name == "CSV" else "tsv"
         self.train_file = train_file or f"train.{ending}"
@@ -153,9 +151,16 @@ class TsvTask(Task):
             return
         seen: set[str] = set()
         count = 0
-        for _, _, fields in table:
+        for _, line, fields in table:
             count += 1
             text = fields[where.label[0]]
+            if self.kind == "classification" and not text.strip():
+                raise ValueError(f"{path}, line {line}: the label is empty.")
+            if any(mark in text.strip() for mark in "\t\n\r"):
+                raise ValueError(
+                    f"{path}, line {line}: the label {text.strip()!r} holds a tab or a line end, "
+                    "which the files of results could not hold."
+                )
             seen.update(self._split(text) if self.kind == "multilabel" else [text.strip()])
         if not count:
             raise ValueError(f"{path} has no examples (it is empty, or has a header only).")

@@ -11,6 +11,7 @@ import pytest
 from pretraining_texts import flags_of, golden_tokenizer, read
 
 import create_pretraining_data as script
+from bert_tf import paths
 from bert_tf.cli.command_line import CommandLineError
 from data_prep import records
 
@@ -162,7 +163,7 @@ def test_a_run_that_is_told_to_end_cleans_up(tmp_path, vocab):
 def test_phase_two_takes_the_tokens_of_phase_one(tmp_path, vocab):
     cache = f"--token_cache={tmp_path / 'cache'}"
     run(*flags(vocab, tmp_path / "128"), cache, "--dupe_factor=1")
-    # The text itself is not needed any more, but for its size.
+    # The text is read to see that it is the same, and not tokenized.
     run(
         *flags(vocab, tmp_path / "512"), cache, "--dupe_factor=1", "--max_seq_length=512",
         "--max_predictions_per_seq=80",
@@ -195,6 +196,8 @@ def test_chinese_words(tmp_path):
         (["--vocab_file=nowhere.txt"], "nowhere.txt does not exist"),
         (["--max_seq_length=4", "--max_predictions_per_seq=1"], "max_seq_length is 4"),
         (["--max_predictions_per_seq=129"], "max_predictions_per_seq is 129, more than"),
+        (["--mask_token_share=1.5"], "--mask_token_share is 1.5"),
+        (["--random_token_share=.3"], "--random_token_share=0.3 are over 1"),
         (["--masked_lm_prob=1.5"], "masked_lm_prob is 1.5"),
         (["--do_whole_word_mask", "--masking=ngram"], "contradicts"),
         (["--input_format=paragraphs"], "needs --split_sentences"),
@@ -220,6 +223,43 @@ def test_an_input_is_not_written_over(tmp_path, vocab):
     with pytest.raises(CommandLineError, match="both an input and an output"):
         run(*flags(vocab, source, source))
     assert source.read_text() == "a\n\nb\n"
+
+
+@pytest.mark.parametrize("output", ["./text", "x/../text", "{0}/text", "link", "file://{0}/text"])
+def test_an_input_is_not_written_over_by_another_spelling(tmp_path, vocab, monkeypatch, output):
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "text"
+    source.write_text("a\nb\n\nc\nd\n")
+    (tmp_path / "link").symlink_to("text")
+    for pair in (("text", output.format(tmp_path)), (output.format(tmp_path), "text")):
+        if pair[0] != "x/../text":  # There is no folder x to be read from.
+            with pytest.raises(CommandLineError, match=r"is the same file.; name another"):
+                run(*flags(vocab, pair[1], pair[0]))
+    assert source.read_text() == "a\nb\n\nc\nd\n"
+
+
+def test_an_input_at_an_address_is_not_written_over(vocab):
+    pytest.importorskip("fsspec")
+    with paths.open_file("memory://p/in.txt", "wb") as file:
+        file.write(b"a\nb\n\nc\nd\n")
+    with pytest.raises(CommandLineError, match="both an input and an output"):
+        run(*flags(vocab, "memory:///p/in.txt", "memory://p/in.txt"))
+    with paths.open_file("memory://p/in.txt", "rb") as file:
+        assert file.read() == b"a\nb\n\nc\nd\n"
+
+
+def test_the_vocabulary_is_not_written_over(tmp_path, vocab):
+    copy = tmp_path / "vocab.txt"
+    copy.write_bytes(pathlib.Path(vocab).read_bytes())
+    with pytest.raises(CommandLineError, match="would write over the vocabulary"):
+        run(*flags(str(copy), f"{tmp_path}/./vocab.txt"))
+    assert copy.read_bytes() == pathlib.Path(vocab).read_bytes()
+
+
+def test_an_output_named_twice(tmp_path, vocab):
+    with pytest.raises(ValueError, match="named twice among the output files, also as"):
+        run(*flags(vocab, f"{tmp_path}/a,{tmp_path}/./a"))
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_vocabulary_without_mask(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from absl import flags
 from safetensors.numpy import load_file, save_file
 
+from bert_tf import paths
 from bert_tf.checkpoint import original, restore
 from bert_tf.cli import convert_checkpoint
 from bert_tf.config import BertConfig
@@ -179,3 +180,86 @@ def test_no_configuration(tmp_path):
 def test_output_that_is_a_prefix(tmp_path):
     with pytest.raises(ValueError, match="is a folder"):
         convert(input=TINY, output=tmp_path / "bert_model.ckpt", to="original")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("to", ["original", "huggingface"])
+def test_weights_that_cannot_be_written_leave_the_folder_as_it_was(to, tmp_path, monkeypatch):
+    old, new, vocab = tmp_path / "old", tmp_path / "new", tmp_path / "v.txt"
+    vocab.write_text("x\n" * 120)
+    convert(input=TINY, output=old, to=to, vocab_file=vocab, hidden_act="relu")
+    before = contents(old)
+    new.mkdir()
+    (new / "v.txt").write_text("y\n" * 120)
+    flags_ = {"input": TINY, "output": old, "to": to, "overwrite": True}
+    flags_ |= {"vocab_file": new / "v.txt", "do_lower_case": False}
+    rename = paths.rename
+
+    def full_disk(source, target):
+        if "bert_model.ckpt" in target or target.endswith(".safetensors"):
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    save = original._save
+
+    def full_save(prefix, arrays):
+        save(prefix, arrays)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(paths, "rename", full_disk)
+        patch.setattr(original, "_save", full_save)
+        with pytest.raises(OSError, match="No space left"):
+            convert(**flags_)
+    assert contents(old) == before
+    # The same without the fault replaces all of them but the weights, which are the same.
+    convert(**flags_)
+    after = contents(old)
+    same = {name for name in before if before[name] == after[name]}
+    assert same == {name for name in before if "bert_model.ckpt" in name or "safetensors" in name}
+    assert after["vocab.txt"] == b"y\n" * 120
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_no_numbers(value, tmp_path):
+    source = erf_folder(tmp_path)
+    tensors = load_file(source / "model.safetensors")
+    tensors["bert.pooler.dense.bias"][3] = value
+    save_file(tensors, source / "model.safetensors")
+    message = r"model\.safetensors: bert\.pooler\.dense\.bias holds NaN or infinity \(1 of 32"
+    with pytest.raises(ValueError, match=message):
+        convert(input=source, output=tmp_path / "out", to="huggingface")
+    assert not (tmp_path / "out").exists()
+
+
+def test_quantized_weights(tmp_path):
+    source = erf_folder(tmp_path)
+    tensors = load_file(source / "model.safetensors")
+    name = "bert.pooler.dense.weight"
+    tensors[name] = tensors[name].astype(np.int8)
+    save_file(tensors, source / "model.safetensors")
+    with pytest.raises(ValueError, match=r"bert\.pooler\.dense\.weight has the dtype int8"):
+        convert(input=source, output=tmp_path / "out", to="huggingface")
+    assert not (tmp_path / "out").exists()
+
+
+def test_float64_weights_are_written_in_float32(tmp_path):
+    source = erf_folder(tmp_path)
+    tensors = load_file(source / "model.safetensors")
+    wide = {name: array.astype(np.float64) for name, array in tensors.items()}
+    save_file(wide, source / "model.safetensors")
+    convert(input=source, output=tmp_path / "out", to="huggingface")
+    assert_same(load_file(tmp_path / "out" / "model.safetensors"), tensors)
+    assert {a.dtype.name for a in load_file(tmp_path / "out" / "model.safetensors").values()} == {
+        "float32"
+    }
+
+
+def test_deeply_nested_configuration(tmp_path):
+    source = erf_folder(tmp_path)
+    (source / "config.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ValueError, match=r"config\.json: not valid JSON: nested too deeply"):
+        convert(input=source, output=tmp_path / "out", to="huggingface")

@@ -199,7 +199,7 @@ def test_write_refuses_names_outside_the_table(tiny, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_interrupted_write_leaves_no_weights(tiny, tmp_path, monkeypatch):
+def test_interrupted_write_leaves_nothing(tiny, tmp_path, monkeypatch):
     def fail(source, target):
         if target.endswith("model.safetensors"):
             raise OSError("no space left")
@@ -208,7 +208,7 @@ def test_interrupted_write_leaves_no_weights(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "rename", fail)
     with pytest.raises(OSError, match="no space left"):
         huggingface.write(str(tmp_path), huggingface.read_config(str(FOLDER)), tiny)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert list(tmp_path.iterdir()) == []
     assert not huggingface.is_folder(str(tmp_path))
 
 
@@ -222,3 +222,11 @@ def test_remote_folder(tiny):
     assert_same(tensors, tiny)
 
 
+@pytest.mark.parametrize("file", [1, None, ["model.safetensors"]])
+def test_index_with_something_else_than_file_names(file, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"bert.pooler.dense.bias": file}})
+    )
+    message = r"index\.json: weight_map: bert\.pooler\.dense\.bias: expected a file name"
+    with pytest.raises(original.CheckpointError, match=message):
+        huggingface.Reader(str(tmp_path))

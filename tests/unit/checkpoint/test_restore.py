@@ -1,6 +1,8 @@
+import json
 import pathlib
 import shutil
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -173,3 +175,117 @@ def test_folder_without_a_pooler(tmp_path):
         restore.merge(expected, checkpoint)
     report = restore.merge(expected, checkpoint, allow_missing=["bert/pooler/*"])
     assert report.newly_made == ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+
+def run_folder(folder, latest=None, best=None, state=None):
+    """A training run's folder with tiny checkpoints; returns the two prefixes."""
+    prefixes = []
+    for where, step in ((folder, latest), (folder / "best", best)):
+        prefix = str(where / f"model.ckpt-{step}")
+        if step is not None:
+            where.mkdir(exist_ok=True)
+            original.write(prefix, {"global_step": step})
+            original.write_state(str(where), prefix)
+        prefixes.append(prefix)
+    if state is not None:
+        pathlib.Path(f"{prefixes[0]}.state.json").write_text(json.dumps(state))
+    return prefixes
+
+
+def test_trained_checkpoint_of_an_empty_folder(tmp_path):
+    assert restore.trained_checkpoint(str(tmp_path)) is None
+    assert restore.trained_checkpoint(str(tmp_path / "nowhere")) is None
+
+
+def test_trained_checkpoint_without_a_best_is_the_latest(tmp_path):
+    latest, _ = run_folder(tmp_path, latest=8, state={"best_step": 4})
+    assert restore.trained_checkpoint(str(tmp_path)) == latest
+
+
+def test_trained_checkpoint_of_a_search_is_its_best(tmp_path):
+    _, best = run_folder(tmp_path, best=4)
+    assert restore.trained_checkpoint(str(tmp_path)) == best
+    assert restore.trained_checkpoint(str(tmp_path), use_best=False) is None
+
+
+def test_trained_checkpoint_is_the_best_of_the_same_run(tmp_path):
+    latest, best = run_folder(tmp_path, latest=8, best=4, state={"best_step": 4})
+    assert restore.trained_checkpoint(str(tmp_path)) == best
+    assert restore.trained_checkpoint(str(tmp_path), use_best=False) == latest
+
+
+@pytest.mark.parametrize("state", [None, {}, {"best_step": None}, {"best_step": 6}])
+def test_trained_checkpoint_leaves_a_stale_best(state, tmp_path):
+    latest, _ = run_folder(tmp_path, latest=8, best=4, state=state)
+    assert restore.trained_checkpoint(str(tmp_path)) == latest
+
+
+def test_trained_checkpoint_names_a_broken_state(tmp_path):
+    latest, _ = run_folder(tmp_path, latest=8, best=4)
+    pathlib.Path(f"{latest}.state.json").write_text("{")
+    with pytest.raises(ValueError, match=r"model\.ckpt-8\.state\.json: not valid JSON"):
+        restore.trained_checkpoint(str(tmp_path))
+
+
+def original_folder(folder, name, array):
+    """The tiny model with one tensor replaced, in the original's layout."""
+    tensors = restore.load(str(TINY)).tensors() | {name: array}
+    original.write(str(folder / "bert_model.ckpt"), tensors)
+    shutil.copy(TINY / "bert_config.json", folder)
+    return restore.load(str(folder))
+
+
+def huggingface_folder(folder, name, dtype):
+    tensors = load_file(HUGGINGFACE / "model.safetensors")
+    tensors[name] = tensors[name].astype(dtype)
+    save_file(tensors, folder / "model.safetensors")
+    shutil.copy(HUGGINGFACE / "config.json", folder)
+    return restore.load(str(folder))
+
+
+BIAS = "bert/pooler/dense/bias"
+THEIR_BIAS = "bert.pooler.dense.bias"
+EXPECTED = names.expected_names_and_shapes(CONFIG, PRETRAINING)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "int64"])
+def test_weights_that_are_no_floats(dtype, tmp_path):
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    with pytest.raises(ValueError, match=rf"model\.safetensors: {THEIR_BIAS} .*dtype {dtype},"):
+        restore.merge(EXPECTED, huggingface_folder(theirs, THEIR_BIAS, dtype))
+    with pytest.raises(ValueError, match=rf"bert_model\.ckpt: {BIAS} .*dtype {dtype},"):
+        restore.merge(EXPECTED, original_folder(ours, BIAS, np.ones(32, dtype)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", ml_dtypes.bfloat16])
+def test_other_floats_become_float32(dtype, tmp_path):
+    array = np.linspace(-1, 1, 32).astype(dtype)
+    checkpoint = original_folder(tmp_path, BIAS, array)
+    found = dict(restore.values(checkpoint, restore.merge(EXPECTED, checkpoint)))
+    assert {value.dtype.name for value in found.values()} == {"float32"}
+    np.testing.assert_array_equal(found[BIAS], array.astype(np.float32))
+
+
+def test_float64_of_a_huggingface_folder_becomes_float32(tmp_path):
+    checkpoint = huggingface_folder(tmp_path, THEIR_BIAS, "float64")
+    found = dict(restore.values(checkpoint, restore.merge(EXPECTED, checkpoint)))
+    assert found[BIAS].dtype == np.float32
+
+
+def test_the_step_stays_an_integer():
+    checkpoint = restore.load(str(TINY / "training"))
+    expected = names.expected_names_and_shapes(CONFIG, PRETRAINING, optimizer=True)
+    found = dict(restore.values(checkpoint, restore.merge(expected, checkpoint)))
+    assert found["global_step"].dtype == np.int64
+    assert found["global_step"] == 8
+
+
+def test_integers_that_are_left_out_do_no_harm(tmp_path):
+    tensors = load_file(HUGGINGFACE / "model.safetensors")
+    tensors["bert.embeddings.position_ids"] = np.arange(40)[None]
+    save_file(tensors, tmp_path / "model.safetensors")
+    shutil.copy(HUGGINGFACE / "config.json", tmp_path)
+    report = restore.merge(EXPECTED, restore.load(str(tmp_path)))
+    assert "bert.embeddings.position_ids" in report.left_out

@@ -1,5 +1,7 @@
 """Every invariant is checked: a record that breaks one is told of."""
 
+import gzip
+
 import numpy as np
 import pytest
 from pretraining_texts import GOLDEN, RUNS, golden_tokenizer
@@ -120,5 +122,21 @@ def test_damaged_files(tmp_path):
     file.write_bytes(records.frame(b"\xff"))
     with pytest.raises(ValueError, match=r"record 0: the record is no tf\.train\.Example"):
         inspect.main(["inspect", str(file)])
+    file.write_bytes(gzip.compress(records.frame(records.encode_example(good())) * 9, mtime=0))
+    data = bytearray(file.read_bytes())
+    data[12] ^= 0xFF
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match=r"/f: record 0 at byte 0: the gzip data is damaged"):
+        inspect.main(["inspect", str(file)])
     with pytest.raises(ValueError, match="name a file"):
         inspect.main(["inspect"])
+
+
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+def test_a_file_without_records(tmp_path, capsys, content):
+    file = tmp_path / "empty"
+    file.write_bytes(content)
+    shard = str(GOLDEN / "run1_base" / "shard0.tfrecord")
+    with pytest.raises(ValueError, match=r"^no records are in \S+/empty; make"):
+        inspect.main(["inspect", shard, str(file), "--records=0"])
+    assert capsys.readouterr().out.count("all records are well-formed") == 1

@@ -164,9 +164,9 @@ def test_whole_words_need_to_know_words():
         ({"max_predictions": 0}, "max_predictions_per_seq is 0"),
         ({"prob": 0.0}, "masked_lm_prob is 0.0"),
         ({"prob": 1.0}, "masked_lm_prob is 1.0"),
-        ({"mask_share": 1.2}, "mask_share is 1.2"),
-        ({"random_share": -0.1}, "random_share is -0.1"),
-        ({"mask_share": 0.8, "random_share": 0.3}, "over 1 together"),
+        ({"mask_share": 1.2}, "--mask_token_share is 1.2"),
+        ({"random_share": -0.1}, "--random_token_share is -0.1"),
+        ({"mask_share": 0.8, "random_share": 0.3}, "--random_token_share=0.3 are over 1 together"),
         ({"max_ngram": 0}, "max_ngram is 0"),
     ],
 )

@@ -87,3 +87,26 @@ def test_save_and_load(tmp_path, size):
     (tmp_path / "y.tok").write_text("no tokens")
     with pytest.raises(ValueError, match="no file of tokens"):
         PackedText.load(str(tmp_path / "y.tok"))
+
+
+def test_any_flipped_bit_is_found(tmp_path):
+    path = tmp_path / "x.tok"
+    Packer(small_tokenizer()).pack([Document(5, ["a b", "c"]), Document(6, ["d"])]).save(str(path))
+    data = path.read_bytes()
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(ValueError, match=r"x\.tok is .*; delete the folder") as caught:
+            PackedText.load(str(path))
+        assert str(tmp_path) in str(caught.value)
+
+
+def test_an_error_leaves_no_file(tmp_path, monkeypatch):
+    text = Packer(small_tokenizer()).pack([Document(5, ["a b"])])
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("data_prep.packed_text.os.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        text.save(str(tmp_path / "x.tok"))
+    assert list(tmp_path.iterdir()) == []

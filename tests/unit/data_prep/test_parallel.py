@@ -271,6 +271,51 @@ def test_tokens_are_used_again(tmp_path, in_process, monkeypatch):
         make(tmp_path / "5", [source], token_cache=cache)
 
 
+def test_an_edited_corpus_of_the_same_size_is_another(tmp_path, in_process, monkeypatch):
+    source = write(tmp_path / "text", "a b\nc d\n\nc d\ne f\n" * 9)
+    cache = str(tmp_path / "cache")
+    make(tmp_path / "1", [source], token_cache=cache)
+    source.write_text("b a\nc d\n\nc d\ne f\n" * 9)
+    with pytest.raises(ValueError, match=r"another run: the contents of \S+text differ; give"):
+        make(tmp_path / "2", [source], token_cache=cache)
+    source.write_text("a b\n")
+    monkeypatch.setattr(parallel, "digests", None)  # The size tells without reading.
+    with pytest.raises(ValueError, match="another run: files differ"):
+        make(tmp_path / "2", [source], token_cache=cache)
+    assert not os.listdir(tmp_path / "2")
+
+
+def test_a_damaged_cache(tmp_path, in_process):
+    source = write(tmp_path / "text", "a b\nc d\n\nc d\ne f\n" * 9)
+    cache = tmp_path / "cache"
+    make(tmp_path / "1", [source], token_cache=str(cache))
+    chunk = cache / "chunk-000001.tok"
+    data = bytearray(chunk.read_bytes())
+    data[-1] ^= 4
+    chunk.write_bytes(data)
+    with pytest.raises(ValueError, match=r"chunk-000001.tok is damaged.*delete the") as caught:
+        make(tmp_path / "2", [source], token_cache=str(cache))
+    assert str(cache) in str(caught.value)
+    chunk.unlink()
+    with pytest.raises(ValueError, match=r"chunk-000001.tok is missing; delete the folder"):
+        make(tmp_path / "2", [source], token_cache=str(cache))
+
+
+def test_an_error_leaves_no_temporary_file_in_the_cache(tmp_path, in_process, monkeypatch):
+    source = write(tmp_path / "text", "a b\nc d\n\nc d\ne f\n" * 9)
+    cache = tmp_path / "cache"
+
+    def killed(self, path):
+        # As a worker that is ended while it writes.
+        with open(path + ".tmp", "wb"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(parallel.PackedText, "save", killed)
+    with pytest.raises(OSError, match="No space left"):
+        make(tmp_path / "o", [source], token_cache=str(cache))
+    assert os.listdir(cache) == []
+
+
 def test_a_cache_that_was_not_finished_is_made_anew(tmp_path, in_process):
     source = write(tmp_path / "text", "a b\nc d\n\nc d\ne f\n" * 9)
     cache = tmp_path / "cache"
@@ -311,6 +356,8 @@ def test_bad_arguments(tmp_path):
         make(tmp_path / "o", [], workers=0)
     with pytest.raises(ValueError, match="local folders"):
         make(tmp_path / "o", [], token_cache="gs://b/x")
+    with pytest.raises(ValueError, match="--token_cache does not go with standard input"):
+        make(tmp_path / "o", ["-"], token_cache=str(tmp_path / "cache"))
 
 
 def test_statistics_on_a_real_text(tmp_path, in_process, monkeypatch):

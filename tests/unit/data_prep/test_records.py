@@ -122,6 +122,16 @@ def test_damage(tmp_path, content, message):
     assert str(file) in str(caught.value)
 
 
+def test_a_flipped_byte_in_gzip(tmp_path):
+    data = gzip.compress(framed(*(bytes([i]) * 50 for i in range(200))))
+    file = tmp_path / "f"
+    for place in range(10, len(data)):
+        file.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        with pytest.raises(ValueError, match=r"anew|no TFRecord file") as caught:
+            list(records.read_records(str(file)))
+        assert str(file) in str(caught.value)
+
+
 @pytest.mark.parametrize("record", [b"\xff", b"\x0a\x05abc", b"\x0a\x04\x0a\x02\x0a\x09"])
 def test_no_example(record):
     with pytest.raises(ValueError, match=r"no tf\.train\.Example"):
@@ -136,9 +146,27 @@ def test_output_files():
         "y-00000-of-00001.tfrecord",
     ]
     assert records.output_files("gs://user@host/x") == ["gs://user@host/x"]
-    for wrong, message in (("", "no output"), ("x@0", "after @"), ("a,b,a", "a is named twice")):
+    for wrong, message in (
+        ("", "no output"),
+        ("x@0", "after @"),
+        ("a,b,a", "a is named twice"),
+        ("a,./a", r"\./a is named twice among the output files, also as a"),
+        ("memory://p/a,memory:///p/a", "named twice"),
+    ):
         with pytest.raises(ValueError, match=message):
             records.output_files(wrong)
+
+
+def test_real_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").write_text("")
+    (tmp_path / "link").symlink_to("a")
+    one = {"a", "./a", "x/../a", "link", str(tmp_path / "a"), f"file://{tmp_path}/a"}
+    assert len(set(map(records.real_path, one))) == 1
+    one = {"memory://p/a", "memory:///p/a", "MEMORY://p//a", "memory://p/./b/../a"}
+    assert len(set(map(records.real_path, one))) == 1
+    other = ["a", "b", "memory://a", "memory://p/a", "s3://p/a", "gs://p/a", "gs://p/A"]
+    assert len(set(map(records.real_path, other))) == len(other)
 
 
 def test_a_set_of_files_appears_together(tmp_path):
