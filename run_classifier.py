@@ -601,7 +601,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.
         load_weights(model, restore.load(latest), new_head=False)
-        check_same_run(setup, run.output_dir, settings)
+        settings = check_same_run(setup, run.output_dir, settings)
     elif setup.init is not None:
         report = load_weights(model, setup.init, new_head=True)
         logging.info("%s", report)
@@ -675,8 +675,10 @@ def settings_of(setup: Setup, run: Run, data: Any) -> dict[str, Any]:
     }
 
 
-def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> None:
+def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Checks that a run is resumed with the model and the settings that it began with.
+
+    Returns: the settings that it began with.
 
     Raises:
       ValueError: for another vocabulary, or a configuration that computes something else.
@@ -721,6 +723,7 @@ def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> No
             folder,
             ", ".join(changed),
         )
+    return began or dict(settings)
 
 
 def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = None) -> None:
@@ -960,7 +963,7 @@ def search_setup(setup: Setup, run: Run, features: Mapping[str, Any]) -> dict[st
     return {
         **settings_of(setup, run, features["train"]),
         "dev_data_crc32": zlib.crc32(dev.labels.tobytes(), zlib.crc32(dev.input_ids)),
-        "init_checkpoint_crc32": zlib.crc32(np.ascontiguousarray(words)),
+        "init_checkpoint_crc32": zlib.crc32(np.ascontiguousarray(words).tobytes()),
     }
 
 
