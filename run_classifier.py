@@ -17,6 +17,7 @@ from absl import logging
 from bert_tf import paths
 from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tensorflow
 from bert_tf.config import BertConfig
+from bert_tf.predictor import TASK_FILE
 from bert_tf.tokenization.packing import TRUNCATIONS
 from data_prep.tasks import get_task
 
@@ -177,7 +178,6 @@ with CLI.group("TPU"):
     CLI.integer("num_tpu_cores", 8, "Its cores; checked against what is found.", 1)
     CLI.integer("iterations_per_loop", 1000, "Steps between two returns to the host on a TPU.", 1)
 
-TASK_FILE = "task.json"
 RESULT_FILE = "result.json"
 # What a search varies, besides the seed.
 SEARCHED = ("learning_rate", "train_batch_size", "num_train_epochs")
@@ -999,7 +999,7 @@ def one_of_search(
     """Trains and evaluates one run of a search; returns and writes its result."""
     from bert_tf.checkpoint import original, restore
     from bert_tf.training.loop import TrainingError
-    from bert_tf.training.run_folder import BEST, BEST_FILE, replace_best
+    from bert_tf.training.run_folder import BEST_FILE, replace_best
 
     flags = setup.flags
     renew(setup, model, run.seed)
@@ -1019,13 +1019,13 @@ def one_of_search(
         paths.write_json(paths.join(run.output_dir, RESULT_FILE), result)
         return result
     metric, higher = best_metric(setup)
-    own_best = original.latest_checkpoint(paths.join(run.output_dir, BEST))
+    own_best = original.latest_checkpoint(paths.join(run.output_dir, restore.BEST_FOLDER))
     prefix = restore.trained_checkpoint(run.output_dir)
     assert prefix is not None
     load_weights(model, restore.load(prefix), new_head=False)
     metrics = score(setup, evaluator, features[next(iter(setup.task.eval_sets))])
     result["metrics"] = metrics
-    best = read_if_there(paths.join(flags.output_dir, BEST, BEST_FILE))
+    best = read_if_there(paths.join(flags.output_dir, restore.BEST_FOLDER, BEST_FILE))
     value = metrics[metric]
     # A run that was killed while its weights were written here is named already: again.
     kept = None if best is None or best.get("run") == name else best.get(metric)

@@ -23,7 +23,6 @@ from bert_tf.checkpoint import original, restore
 from bert_tf.modeling.models import named_variables
 from bert_tf.training.step import TrainStep
 
-BEST = "best"
 BEST_FILE = "best.json"
 
 
@@ -159,7 +158,7 @@ def replace_best(folder: str, model: Any, number: int, facts: Mapping[str, Any])
 
     Returns: the prefix.
     """
-    best = paths.join(folder, BEST)
+    best = paths.join(folder, restore.BEST_FOLDER)
     paths.make_dirs(best)
     prefix = paths.join(best, f"model.ckpt-{number}")
     earlier = [p for p in original.all_checkpoints(best) if p != prefix]

@@ -1,6 +1,5 @@
 """Our encoder against tf-models-official's, with the same weights; see garden_encoder.py."""
 
-import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -9,12 +8,7 @@ import numpy as np
 import pytest
 import tiny
 
-pytestmark = [
-    pytest.mark.parity,
-    pytest.mark.skipif(
-        importlib.util.find_spec("official") is None, reason="needs tf-models-official"
-    ),
-]
+pytestmark = pytest.mark.parity
 
 GARDEN = tiny.GOLDEN / "checkpoint/tiny_garden"
 CASES = ("golden", "full", "longest", "short")
