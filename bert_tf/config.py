@@ -78,7 +78,6 @@ _UNUSED_HUGGINGFACE_KEYS = _UNUSED_ORIGINAL_KEYS | frozenset(
 _HUGGINGFACE_REQUIRED: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
     "add_cross_attention": (False,),
     "cross_attention_hidden_size": (None,),
     "is_encoder_decoder": (False,),
@@ -130,6 +129,9 @@ class BertConfig:
         initializer_range: standard deviation of the weights' initialisation.
         layer_norm_eps: epsilon of every LayerNorm. Not a key of the original's files; written
             only where it is not 1e-12.
+        causal_attention: every token sees itself and those before it alone (section 5.1 of the
+            paper, "LTR"); the pooler then reads the last token. Not a key of the original's files;
+            written only where it is true.
 
     Raises:
         ValueError: a value has the wrong type or is out of range; names the key, what was
@@ -152,12 +154,16 @@ class BertConfig:
     type_vocab_size: int = 16
     initializer_range: float = 0.02
     layer_norm_eps: float = _DEFAULT_LAYER_NORM_EPS
+    causal_attention: bool = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name == "hidden_act":
                 value = _check_hidden_act(value)
+            elif field.type == "bool":
+                if not isinstance(value, bool):
+                    raise ValueError(f"{field.name}: expected true or false, found {_show(value)}.")
             elif field.name.endswith("_prob"):
                 value = _check_float(field.name, value, "a number in [0, 1)", below_one=True)
             elif field.type == "float":
@@ -216,7 +222,7 @@ class BertConfig:
         unknown = sorted(
             key
             for key in set(values) - _FIELD_NAMES - _UNUSED_HUGGINGFACE_KEYS
-            if key not in _HUGGINGFACE_REQUIRED and not key.startswith("_")
+            if key not in (*_HUGGINGFACE_REQUIRED, "is_decoder") and not key.startswith("_")
         )
         if unknown:
             raise ValueError(_unknown_keys_message(unknown, "config.json"))
@@ -224,6 +230,8 @@ class BertConfig:
         known = {"type_vocab_size": 2, "hidden_act": "gelu"}
         known.update({key: value for key, value in values.items() if key in _FIELD_NAMES})
         _check_has_vocab_size(known)
+        # A decoder of theirs without an encoder is this encoder with a causal mask.
+        known["causal_attention"] = values.get("is_decoder", False)
         act = known["hidden_act"]
         if act not in _ACT_FROM_HUGGINGFACE:
             raise ValueError(
@@ -250,16 +258,20 @@ class BertConfig:
             raise ValueError(f"{path}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """The original's keys and values. layer_norm_eps only where it is not 1e-12."""
+        """The original's keys and values; keys of our own only where they change something."""
         values = dataclasses.asdict(self)
         if self.layer_norm_eps == _DEFAULT_LAYER_NORM_EPS:
             del values["layer_norm_eps"]
+        if not self.causal_attention:
+            del values["causal_attention"]
         return values
 
     def to_huggingface(self) -> dict[str, Any]:
         """The keys and values of a Hugging Face config.json, without "architectures"."""
         values = dataclasses.asdict(self)
         values["hidden_act"] = _ACT_TO_HUGGINGFACE[self.hidden_act]
+        if values.pop("causal_attention"):
+            values["is_decoder"] = True
         values.update(model_type="bert", pad_token_id=0, position_embedding_type="absolute")
         return values
 

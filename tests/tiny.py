@@ -52,13 +52,13 @@ def make_trainer() -> Any:
 
     from bert_tf.modeling.losses import classifier_loss
     from bert_tf.modeling.models import BertClassifier
-    from bert_tf.optimization import BertAdam, LinearWarmupDecay
+    from bert_tf.optimization import BertAdam, WarmupDecay
     from bert_tf.training.step import TrainStep
 
     return TrainStep(
         BertClassifier(CONFIG, NUM_LABELS),
         classifier_loss("classification"),
-        BertAdam(LinearWarmupDecay(1e-3, NUM_STEPS, 2)),
+        BertAdam(WarmupDecay(1e-3, NUM_STEPS, 2)),
         tf.distribute.get_strategy(),
         seed=7,
     )

@@ -35,7 +35,8 @@ class BertEncoder(keras.layers.Layer):
       embedding_output: [B, T, H], after the embeddings' normalisation.
       encoder_outputs: a list of [B, T, H], one for each layer.
       sequence_output: [B, T, H], the last of them.
-      pooled_output: [B, H], tanh of a projection of the first token.
+      pooled_output: [B, H], tanh of a projection of the first token; of the last token that is
+        no padding under `config.causal_attention`, as the first one sees nothing but itself.
 
     Example:
       >>> encoder = BertEncoder(BertConfig(vocab_size=30522), name="bert")
@@ -100,6 +101,10 @@ class BertEncoder(keras.layers.Layer):
         if input_mask is not None:
             bias = (1.0 - ops.cast(input_mask, "float32")) * MASKED_SCORE  # [B, T]
             bias = ops.expand_dims(bias, (1, 2))  # [B, 1, 1, T]
+        if self.config.causal_attention:
+            place = ops.arange(length)
+            later = ops.cast(place[None, :] > place[:, None], "float32") * MASKED_SCORE  # [T, T]
+            bias = later[None, None] if bias is None else bias + later  # [B, 1, T, T]
 
         def with_tokens(flat: Any) -> Any:
             return ops.reshape(flat, (batch, length, hidden))  # [B, T, H]
@@ -111,9 +116,14 @@ class BertEncoder(keras.layers.Layer):
             x = layer(x, attention_bias=bias, batch=batch, dropout_key=dropout_key)
             encoder_outputs.append(with_tokens(x))
         sequence_output = encoder_outputs[-1]
+        if self.config.causal_attention and input_mask is not None:
+            last = ops.maximum(ops.sum(ops.cast(input_mask, "int32"), axis=1) - 1, 0)  # [B]
+            pooled_from = ops.take(x, ops.arange(batch) * length + last, axis=0)
+        else:
+            pooled_from = sequence_output[:, -1 if self.config.causal_attention else 0]
         return {
             "embedding_output": embedding_output,
             "encoder_outputs": encoder_outputs,
             "sequence_output": sequence_output,
-            "pooled_output": self.pooler(sequence_output[:, 0]),  # [B, H]
+            "pooled_output": self.pooler(pooled_from),  # [B, H]
         }

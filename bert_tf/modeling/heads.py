@@ -52,6 +52,78 @@ class OutputProjection(keras.layers.Layer):
         }
 
 
+class BiLSTM(keras.layers.Layer):
+    """Bidirectional LSTM layers on the encoder's output (sections 5.1 and 5.3 of the paper).
+
+    Args:
+      units: U, of each direction of each layer.
+      num_layers: number of layers.
+      seed: of the initial weights.
+
+    Call:
+      x: float [B, T, H].
+      mask: int32 [B, T], 1 for tokens; padding stands behind them and is not read.
+
+    Returns a dict:
+      sequence: float32 [B, T, 2U], zeros in padding.
+      final: float32 [B, 2U], the last layer's states after the whole text in each direction.
+    """
+
+    def __init__(self, units: int, num_layers: int = 1, seed: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.units = units
+        self.num_layers = num_layers
+        self.seed = seed
+
+        def lstm(index: int, direction: str) -> keras.layers.LSTM:
+            name = f"layer_{index}_{direction}"
+            return keras.layers.LSTM(
+                units,
+                return_sequences=True,
+                return_state=True,
+                go_backwards=direction == "backward",
+                kernel_initializer=keras.initializers.GlorotUniform(derive_seed(seed, name)),
+                recurrent_initializer=keras.initializers.Orthogonal(
+                    seed=derive_seed(seed, f"{name}/recurrent")
+                ),
+                name=name,
+                # The recurrence adds up rounding over the length.
+                dtype="float32",
+            )
+
+        self.forwards = [lstm(index, "forward") for index in range(num_layers)]
+        self.backwards = [lstm(index, "backward") for index in range(num_layers)]
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        size = input_shape[-1]
+        for forward, backward in zip(self.forwards, self.backwards, strict=True):
+            for direction in (forward, backward):
+                with keras.name_scope(direction.name):
+                    direction.build((None, None, size))
+            size = 2 * self.units
+
+    def call(self, x: Any, mask: Any = None) -> dict[str, Any]:
+        x = ops.cast(x, "float32")
+        kept = None if mask is None else ops.cast(mask, "bool")
+        final = None
+        for forward, backward in zip(self.forwards, self.backwards, strict=True):
+            ahead, ahead_final, _ = forward(x, mask=kept)
+            back, back_final, _ = backward(x, mask=kept)
+            x = ops.concatenate([ahead, ops.flip(back, axis=1)], axis=-1)  # [B, T, 2U]
+            if mask is not None:
+                x = x * ops.cast(ops.expand_dims(mask, -1), "float32")
+            final = ops.concatenate([ahead_final, back_final], axis=-1)  # [B, 2U]
+        return {"sequence": x, "final": final}
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "num_layers": self.num_layers,
+            "seed": self.seed,
+        }
+
+
 class MaskedLMHead(keras.layers.Layer):
     """Scores of all pieces at the masked positions, by the word embeddings themselves.
 
@@ -99,5 +171,5 @@ class MaskedLMHead(keras.layers.Layer):
         rows = ops.reshape(positions + first, (-1,))
         x = ops.take(flat, rows, axis=0)  # [B*P, H]
         x = self.layer_norm(self.dense(x))
-        table = ops.cast(word_embeddings, x.dtype)
+        table = ops.cast(word_embeddings, x.dtype)  # [V, H]
         return ops.cast(ops.matmul(x, ops.transpose(table)) + self.output_bias, "float32")

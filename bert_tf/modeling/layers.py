@@ -217,10 +217,13 @@ class Embeddings(keras.layers.Layer):
         self.dropout = Dropout(config.hidden_dropout_prob, stream=0)
 
     def _table(self, name: str, rows: int) -> Any:
+        # Rows are looked up in float32 and narrowed after: to narrow a whole table for a few
+        # rows would cost more than the rows, and their gradients' sums would lose digits.
         return self.add_weight(
             name=name,
             shape=(rows, self.config.hidden_size),
             initializer=initializer(self.config.initializer_range, derive_seed(self.seed, name)),
+            autocast=False,
         )
 
     def build(self, input_shape: Any = None) -> None:
@@ -244,7 +247,8 @@ class Embeddings(keras.layers.Layer):
         types = ops.matmul(types, self.token_type_embeddings)  # [B*T, H]
         summed = words + self.position_embeddings[:length]  # [B, T, H] + [T, H]
         summed = ops.reshape(summed, (-1, config.hidden_size)) + types  # [B*T, H]
-        return self.dropout(self.layer_norm(summed), key=dropout_key)
+        normalised = ops.cast(self.layer_norm(summed), self.compute_dtype)
+        return self.dropout(normalised, key=dropout_key)
 
 
 class TransformerLayer(keras.layers.Layer):

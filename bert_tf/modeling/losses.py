@@ -4,7 +4,7 @@ A loss is sum(weights * values) / sum(weights). The weights come from the labels
 the sum below the line can be taken over all replicas and micro-batches before the backward pass:
 the gradient is then that of the global mean, however the batch was cut.
 
-Letters in shape comments: B batch, L labels.
+Letters in shape comments: B batch, L labels, P predictions, V vocabulary.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ from keras import ops
 
 def softmax_cross_entropy(logits: Any, label_ids: Any) -> Any:
     """Returns -log softmax(logits)[label]: logits float [B, L], label_ids int [B] -> [B]."""
-    log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-    one_hot = ops.one_hot(label_ids, logits.shape[-1], dtype="float32")
-    return -ops.sum(one_hot * log_probs, axis=-1)
+    return ops.sparse_categorical_crossentropy(
+        label_ids, ops.cast(logits, "float32"), from_logits=True
+    )
 
 
 def squared_error(logits: Any, targets: Any) -> Any:
@@ -56,13 +56,20 @@ class Loss:
       weights: a function batch -> {name: weights}.
       values: a function (outputs, batch) -> {name: values}, shaped as the weights.
       names: the names, in the order of reports.
-      epsilon: added below the line of every loss.
+      epsilon: added below the line of the losses named.
+      metrics: a function (outputs, batch) -> {name: (values, name of the loss whose weights
+        average them)}; shown beside the losses, or None.
+      metric_names: their names.
     """
 
     weights: Callable[[Mapping[str, Any]], dict[str, Any]]
     values: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
     names: tuple[str, ...] = ("loss",)
     epsilon: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    metrics: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, tuple[Any, str]]] | None = (
+        None
+    )
+    metric_names: tuple[str, ...] = ()
 
 
 def classifier_loss(kind: str) -> Loss:
@@ -88,31 +95,92 @@ def classifier_loss(kind: str) -> Loss:
     )
 
 
-def pretraining_loss() -> Loss:
-    """Returns the losses of a `BertPretrainer`.
+def pretraining_loss(next_sentence: bool = True) -> Loss:
+    """Returns the losses of a `BertPretrainer`, and its accuracies as metrics.
 
     The batch has masked_lm_ids int32 and masked_lm_weights float32 [B, P], and
     next_sentence_labels int32 [B, 1]. As in the original, 1e-5 is added to the number of masked
     tokens, against a batch that has none.
+
+    Args:
+      next_sentence: False leaves the next sentence out.
     """
 
     def weights(batch: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "masked_lm_loss": ops.reshape(batch["masked_lm_weights"], (-1,)),  # [B*P]
-            "next_sentence_loss": ops.ones(ops.shape(batch["next_sentence_labels"])[:1]),  # [B]
-        }
+        found = {"masked_lm_loss": ops.reshape(batch["masked_lm_weights"], (-1,))}  # [B*P]
+        if next_sentence:
+            found["next_sentence_loss"] = ops.ones(ops.shape(batch["next_sentence_labels"])[:1])
+        return found
 
     def values(outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "masked_lm_loss": softmax_cross_entropy(
-                outputs["masked_lm_logits"], ops.reshape(batch["masked_lm_ids"], (-1,))
-            ),
-            "next_sentence_loss": softmax_cross_entropy(
+        labels = ops.reshape(batch["masked_lm_ids"], (-1,))
+        found = {"masked_lm_loss": softmax_cross_entropy(outputs["masked_lm_logits"], labels)}
+        if next_sentence:
+            found["next_sentence_loss"] = softmax_cross_entropy(
                 outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0]
-            ),
-        }
+            )
+        return found
 
-    return Loss(weights, values, ("masked_lm_loss", "next_sentence_loss"), {"masked_lm_loss": 1e-5})
+    def metrics(
+        outputs: Mapping[str, Any], batch: Mapping[str, Any]
+    ) -> dict[str, tuple[Any, str]]:
+        labels = ops.reshape(batch["masked_lm_ids"], (-1,))
+        right = {"masked_lm": _is_best(outputs["masked_lm_logits"], labels)}
+        if next_sentence:
+            right["next_sentence"] = _is_best(
+                outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0]
+            )
+        return {f"{name}_accuracy": (value, f"{name}_loss") for name, value in right.items()}
+
+    kinds = ("masked_lm", "next_sentence") if next_sentence else ("masked_lm",)
+    return Loss(
+        weights,
+        values,
+        tuple(f"{kind}_loss" for kind in kinds),
+        {"masked_lm_loss": 1e-5},
+        metrics,
+        tuple(f"{kind}_accuracy" for kind in kinds),
+    )
+
+
+def pretraining_scores(
+    outputs: Mapping[str, Any], batch: Mapping[str, Any], next_sentence: bool = True
+) -> dict[str, Any]:
+    """Returns sums over each example of a pre-training evaluation, float32 [B] each.
+
+    masked_lm_count: number of predictions. masked_lm_loss, masked_lm_right: sums over them.
+    next_sentence_loss, next_sentence_right: of the one prediction.
+    """
+    weights = ops.cast(batch["masked_lm_weights"], "float32")  # [B, P]
+    labels = ops.reshape(batch["masked_lm_ids"], (-1,))
+    logits = outputs["masked_lm_logits"]
+    found = {
+        "masked_lm_loss": softmax_cross_entropy(logits, labels),
+        "masked_lm_right": _is_first_best(logits, labels),
+    }
+    found = {
+        name: ops.sum(ops.reshape(value, ops.shape(weights)) * weights, axis=1)
+        for name, value in found.items()
+    }
+    found["masked_lm_count"] = ops.sum(weights, axis=1)
+    if next_sentence:
+        logits, labels = outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0]
+        found["next_sentence_loss"] = softmax_cross_entropy(logits, labels)
+        found["next_sentence_right"] = _is_first_best(logits, labels)
+    return found
+
+
+def _is_first_best(logits: Any, label_ids: Any) -> Any:
+    """1.0 where the label is the first of the highest scores: [N, V], [N] -> float32 [N]."""
+    return ops.cast(
+        ops.equal(ops.argmax(logits, axis=-1), ops.cast(label_ids, "int64")), "float32"
+    )
+
+
+def _is_best(logits: Any, label_ids: Any) -> Any:
+    """As `_is_first_best`, but ties count; a maximum takes a tenth of argmax's time."""
+    own = ops.take_along_axis(logits, ops.expand_dims(label_ids, 1), axis=1)[:, 0]
+    return ops.cast(own >= ops.max(logits, axis=-1), "float32")
 
 
 def squad_loss() -> Loss:

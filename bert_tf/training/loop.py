@@ -1,8 +1,11 @@
 """The life of a training run: resume, train, save, evaluate, keep the best."""
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
@@ -14,6 +17,13 @@ from bert_tf.training.step import TrainStep
 
 class TrainingError(ValueError):
     """A run cannot go on; the message says why and what to do."""
+
+
+class Preempted(SystemExit):
+    """SIGTERM came: the run was saved, and the process ends with 143, as one that it ended."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +49,15 @@ class Schedule:
 
     Args:
       num_train_steps: the step at which it ends.
-      batch_size: examples of a step, over all replicas; for the rate that is shown.
+      per_step: amounts of a step, over all replicas, by the name under which their rate per second
+        is shown: {"examples_per_second": 32}.
       save_checkpoints_steps: steps between two checkpoints; the last step is always saved.
       steps_per_loop: steps between two looks at the losses. The result does not depend on it.
       log_steps: steps between two lines of the log.
     """
 
     num_train_steps: int
-    batch_size: int
+    per_step: Mapping[str, float]
     save_checkpoints_steps: int = 1000
     steps_per_loop: int = 10
     log_steps: int = 50
@@ -70,7 +81,8 @@ def train(
 ) -> dict[str, Any]:
     """Trains from the latest checkpoint in the folder, or from the weights as they are.
 
-    A run that is killed at any moment and started again ends as one that was not.
+    A run that is killed at any moment and started again ends as one that was not. SIGTERM ends it
+    after the loop it is in, with a checkpoint.
 
     Args:
       step: the training step, with its weights initialised.
@@ -85,11 +97,12 @@ def train(
 
     Raises:
       TrainingError: if a loss or a gradient is not finite.
+      Preempted: after SIGTERM.
     """
     state = folder.restore(step)
     total, done = schedule.num_train_steps, int(step.global_step.numpy())
     if done:
-        logging.info("Resuming from %s at step %d", folder.latest(), done)
+        logging.info("Going on from %s at step %d", folder.latest() or "another run", done)
     if done >= total:
         logging.info(
             "The run in %s is at step %d of %d: there is nothing to train. To train on, raise the "
@@ -105,26 +118,35 @@ def train(
         # What an earlier command found the best is not to be compared with what comes now.
         state = {key: value for key, value in state.items() if not key.startswith("best_")}
     events = progress_lib.Events(folder.folder)
-    shown = progress_lib.Progress(total, done, schedule.batch_size, schedule.log_steps)
+    shown = progress_lib.Progress(total, done, schedule.per_step, schedule.log_steps)
     every = evaluation.every if evaluation else 0
     try:
         batches = iter(make_dataset(done, total))
         logging.info("Compiling the training step; the first steps take a moment")
-        while done < total:
-            stop = schedule.next_stop(done, every)
-            metrics = step.run(batches, stop - done)
-            _check_finite(metrics, done, stop, folder)
-            done = stop
-            shown.update(done, metrics)
-            events.write(done, {**metrics, "examples_per_second": shown.examples_per_second})
-            if evaluation and (done % every == 0 or done == total):
-                _evaluate(step, evaluation, folder, events, state, done)
-            if done == total or done % schedule.save_checkpoints_steps == 0:
-                events.flush()
-                folder.save(step, state)
-            shown.skip_time()
-            if after_loop is not None:
-                after_loop(done)
+        with _sigterm_noted() as terminated:
+            while done < total:
+                stop = schedule.next_stop(done, every)
+                metrics = step.run(batches, stop - done)
+                _check_finite(metrics, done, stop, folder)
+                done = stop
+                shown.update(done, metrics)
+                events.write(done, {**metrics, **shown.rates})
+                if evaluation and (done % every == 0 or done == total):
+                    _evaluate(step, evaluation, folder, events, state, done)
+                saves = done == total or done % schedule.save_checkpoints_steps == 0
+                if saves or terminated.is_set():
+                    events.flush()
+                    folder.save(step, state)
+                if terminated.is_set() and done < total:
+                    logging.warning(
+                        "SIGTERM: saved at step %d of %d. The same command goes on from there.",
+                        done,
+                        total,
+                    )
+                    raise Preempted
+                shown.skip_time()
+                if after_loop is not None:
+                    after_loop(done)
     except KeyboardInterrupt:
         latest = folder.latest()
         logging.warning(
@@ -139,6 +161,20 @@ def train(
         shown.close()
         events.close()
     return state
+
+
+@contextlib.contextmanager
+def _sigterm_noted() -> Iterator[threading.Event]:
+    """Within the block, SIGTERM sets the event and does nothing else."""
+    came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield came  # Only the main thread may take signals.
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: came.set())
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_finite(metrics: dict[str, float], first: int, end: int, folder: RunFolder) -> None:

@@ -1,6 +1,5 @@
 """What a person sees of a run: a bar in a terminal, lines elsewhere, and TensorBoard's events."""
 
-import math
 import os
 import sys
 import tempfile
@@ -13,6 +12,14 @@ from absl import logging
 
 from bert_tf import paths
 
+_SHORT = {
+    "_per_second": "/s",
+    "learning_rate": "lr",
+    "masked_lm": "mlm",
+    "next_sentence": "nsp",
+    "accuracy": "acc",
+}
+
 
 def _value(name: str, value: float) -> str:
     if name in ("learning_rate", "lr"):
@@ -21,38 +28,48 @@ def _value(name: str, value: float) -> str:
 
 
 def describe(metrics: Mapping[str, float]) -> str:
-    """Returns "name value, name value, ..." for a line of the log."""
-    return ", ".join(f"{name} {_value(name, value)}" for name, value in metrics.items())
+    """Returns "name value, name value, ..." for a line of the log, with long words cut short."""
+    return ", ".join(f"{_short(name)} {_value(name, value)}" for name, value in metrics.items())
+
+
+def _short(name: str) -> str:
+    for word, short in _SHORT.items():
+        name = name.replace(word, short)
+    return name
 
 
 class Progress:
-    """Shows the steps of a run with its losses, learning rate, examples per second, time left.
+    """Shows the steps of a run with its losses, learning rate, rates per second and time left.
 
     Args:
       total: the step at which the run ends.
       start: the step at which it begins.
-      batch_size: examples of a step, over all replicas.
+      per_step: amounts of a step, over all replicas, by the name of their rate per second
+        ("examples_per_second"); shown in the order given.
       log_steps: steps between two lines where the output is no terminal.
+
+    Attributes:
+      rates: of the last loop, by those names; empty before there is one.
     """
 
-    def __init__(self, total: int, start: int, batch_size: int, log_steps: int = 50):
+    def __init__(self, total: int, start: int, per_step: Mapping[str, float], log_steps: int = 50):
+        self.rates: dict[str, float] = {}
         self._total = total
-        self._batch_size = batch_size
+        self._per_step = per_step
         self._log_steps = log_steps
         self._step = self._logged = start
-        self._began = self._last = time.monotonic()
+        self._last = time.monotonic()
         self._first_loop = True
-        self._rate = math.nan
         self._bar: Any = None
         if sys.stderr.isatty():
+            # No drawn bar: the numbers need the width.
             self._bar = tqdm.tqdm(
-                total=total, initial=start, unit="step", dynamic_ncols=True, mininterval=0.2
+                total=total,
+                initial=start,
+                dynamic_ncols=True,
+                mininterval=0.2,
+                bar_format="{percentage:3.0f}% {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}",
             )
-
-    @property
-    def examples_per_second(self) -> float:
-        """Of the last loop; nan before there is one."""
-        return self._rate
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
         """Shows that `step` steps are done.
@@ -64,8 +81,8 @@ class Progress:
         now = time.monotonic()
         done, seconds = step - self._step, max(now - self._last, 1e-9)
         self._step, self._last = step, now
-        self._rate = done * self._batch_size / seconds
-        text = describe({**metrics, "examples/s": self._rate})
+        self.rates = {name: done * amount / seconds for name, amount in self._per_step.items()}
+        text = describe({**metrics, **self.rates})
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(done)

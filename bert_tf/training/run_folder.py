@@ -124,7 +124,9 @@ class RunFolder:
         for name, value in restore.values(checkpoint, report):
             everything[name].assign(value)
         state_file = f"{prefix}.state.json"
-        return paths.read_json(state_file) if paths.exists(state_file) else {}
+        state = paths.read_json(state_file) if paths.exists(state_file) else {}
+        step.set_state(state)
+        return state
 
     def save(self, step: TrainStep, state: Mapping[str, Any]) -> str:
         """Writes a checkpoint of this step and returns its prefix.
@@ -134,7 +136,7 @@ class RunFolder:
         number = int(step.global_step.numpy())
         prefix = paths.join(self.folder, f"model.ckpt-{number}")
         original.write(prefix, step.tensors())
-        paths.write_json(f"{prefix}.state.json", state)
+        paths.write_json(f"{prefix}.state.json", {**state, **step.state()})
         earlier = [p for p in original.all_checkpoints(self.folder) if p != prefix]
         kept = [*earlier, prefix]
         if self._keep > 0:
@@ -145,6 +147,27 @@ class RunFolder:
                 original.delete(old)
                 paths.remove(f"{old}.state.json")
         return prefix
+
+
+def take_over(step: TrainStep, checkpoint: restore.Checkpoint, slots: bool, number: bool) -> None:
+    """Continues another run's training: takes its optimizer's slots, its step, or both.
+
+    Args:
+      step: the training step, whose weights are set already.
+      checkpoint: of the other run.
+      slots: whether to take the slots.
+      number: whether to take the step.
+
+    Raises:
+      RestoreError: if the checkpoint lacks them; a release holds weights alone.
+    """
+    taken: dict[str, Any] = dict(step.slots) if slots else {}
+    if number:
+        taken["global_step"] = step.global_step
+    expected = {name: tuple(variable.shape) for name, variable in taken.items()}
+    report = restore.merge(expected, checkpoint, allow_extra=("*",))
+    for name, value in restore.values(checkpoint, report):
+        taken[name].assign(value)
 
 
 def replace_best(folder: str, model: Any, number: int, facts: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ losses' line are reduced over replicas before the backward pass, gradients are s
 once, then clipped, then applied. The result does not depend on the number of replicas.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,46 @@ from bert_tf.optimization import BertAdam, clip_scale
 _NEVER = tf.int64.max
 
 
+class LossScale:
+    """The factor that keeps float16 gradients from vanishing, and its growth and fall.
+
+    It starts at 2^15, doubles after 2,000 steps without an overflow, and halves at each one, when
+    the step is skipped on all replicas (Micikevicius et al., 2018, "Mixed Precision Training").
+    """
+
+    GROWS_AFTER = 2000
+    LARGEST = 2.0**24
+
+    def __init__(self) -> None:
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.value = tf.Variable(2.0**15, trainable=False, name="loss_scale", aggregation=first)
+        self.good_steps = tf.Variable(
+            0, dtype=tf.int64, trainable=False, name="good_steps", aggregation=first
+        )
+
+    def advance(self, finite: Any) -> None:
+        """Takes note of a step: whether its gradient was finite."""
+        value, good = tf.identity(self.value), self.good_steps + 1
+        grows = good >= self.GROWS_AFTER
+        higher = tf.where(grows, tf.minimum(2.0 * value, self.LARGEST), value)
+        self.value.assign(tf.where(finite, higher, tf.maximum(value / 2.0, 1.0)))
+        self.good_steps.assign(tf.where(finite & ~grows, good, tf.zeros_like(good)))
+
+
 class TrainStep:
     """Runs training steps of one model; owns the optimizer's slots and the step counter.
 
     Args:
       model: a model of bert_tf.modeling.models, built under `strategy.scope()`.
       loss: what to minimise.
-      optimizer: a `BertAdam`.
+      optimizer: a `BertAdam` or `Lamb`.
       strategy: a tf.distribute strategy; tf.distribute.get_strategy() for one device.
-      seed: dropout masks are a function of (seed, step, replica, layer).
+      seed: dropout masks are a function of (seed, step, replica, micro-batch, layer).
       dropout: False trains without any (the tests' way to compare runs).
+      accumulation: micro-batches into which each replica cuts its part of a batch, one after
+        another; the gradient is that of the whole batch all the same.
+      scale_loss: whether to scale the loss, for a model that computes in float16.
+      use_xla: whether to compile the forward and the backward pass with XLA.
     """
 
     def __init__(
@@ -39,6 +70,9 @@ class TrainStep:
         strategy: Any,
         seed: int = 0,
         dropout: bool = True,
+        accumulation: int = 1,
+        scale_loss: bool = False,
+        use_xla: bool = False,
     ):
         self.model = model
         self.loss = loss
@@ -46,6 +80,7 @@ class TrainStep:
         self.strategy = strategy
         self.seed = seed
         self.dropout = dropout
+        self.accumulation = accumulation
         self.variables = named_variables(model)
         self.trained = {
             name: variable
@@ -61,23 +96,37 @@ class TrainStep:
                 name="global_step",
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
+            self.loss_scale = LossScale() if scale_loss else None
         # Traced once: the batch's length and the number of steps vary without a new trace.
         self._run = tf.function(self._steps)
+        self._gradients = (
+            tf.function(self._batch_gradients, jit_compile=True)
+            if use_xla
+            else self._batch_gradients
+        )
 
     def run(self, iterator: Any, steps: int) -> dict[str, float]:
         """Takes `steps` steps from the iterator of a (distributed) dataset.
 
         Returns:
-          The means over these steps of each loss and of grad_norm (the global norm before
-          clipping); learning_rate of the last step; first_bad_step: the number of the first
-          step whose loss or gradient was not finite, or -1.
+          The means over these steps of each loss (and of their sum, where there are several), of
+          each metric and of grad_norm (the global norm before clipping); learning_rate of the
+          last step; first_bad_step: the number of the first step whose loss or gradient was not
+          finite, or -1. With a loss scale also loss_scale, and skipped_steps: how many of the
+          steps had a gradient that overflowed, and changed nothing.
         """
         sums = self._run(iterator, tf.constant(steps, tf.int32))
-        result = {name: float(value) / steps for name, value in sums.items() if name != "bad"}
+        bad, skipped = int(sums.pop("bad")), int(sums.pop("skipped"))
+        result = {name: float(value) / steps for name, value in sums.items()}
+        if len(self.loss.names) > 1:
+            result = {"loss": sum(result[name] for name in self.loss.names), **result}
         last = int(self.global_step.numpy()) - 1
         result["learning_rate"] = float(self.optimizer.learning_rate(last))
-        bad = int(sums["bad"])
         result["first_bad_step"] = -1 if bad == _NEVER else bad
+        if self.loss_scale is not None:
+            result["grad_norm"] *= steps / max(1, steps - skipped)
+            result["loss_scale"] = float(self.loss_scale.value.numpy())
+            result["skipped_steps"] = skipped
         return result
 
     def tensors(self) -> dict[str, Any]:
@@ -85,10 +134,26 @@ class TrainStep:
         values = {**self.variables, **self.slots, "global_step": self.global_step}
         return {name: value.numpy() for name, value in values.items()}
 
+    def state(self) -> dict[str, Any]:
+        """Returns what an exact resume needs beside `tensors`."""
+        if self.loss_scale is None:
+            return {}
+        return {
+            "loss_scale": float(self.loss_scale.value.numpy()),
+            "loss_scale_good_steps": int(self.loss_scale.good_steps.numpy()),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned; what is not there stays as it is."""
+        if self.loss_scale is not None and "loss_scale" in state:
+            self.loss_scale.value.assign(state["loss_scale"])
+            self.loss_scale.good_steps.assign(state["loss_scale_good_steps"])
+
     def _steps(self, iterator: Any, steps: Any) -> dict[str, Any]:
-        names = [*self.loss.names, "grad_norm"]
-        sums = {name: tf.zeros((), tf.float32) for name in names}
         bad = tf.constant(_NEVER, tf.int64)
+        skipped = tf.constant(0, tf.int32)
+        names = [*self.loss.names, *self.loss.metric_names, "grad_norm"]
+        sums = {name: tf.zeros((), tf.float32) for name in names}
         for _ in tf.range(steps):
             values = self.strategy.run(self._replica_step, args=(next(iterator),))
             # The values are sums over replicas already, the same on each.
@@ -96,68 +161,141 @@ class TrainStep:
                 name: self.strategy.experimental_local_results(value)[0]
                 for name, value in values.items()
             }
-            finite = tf.reduce_all(tf.math.is_finite(tf.stack([values[name] for name in names])))
-            bad = tf.where(finite, bad, tf.minimum(bad, self.global_step))
+            finite = tf.math.is_finite(values["grad_norm"])
+            good = tf.reduce_all(
+                tf.math.is_finite(tf.stack([values[name] for name in self.loss.names]))
+            )
+            if self.loss_scale is None:
+                good = good & finite
+            else:
+                # An overflow of the scaled gradient is no fault while the scale can fall.
+                good = good & (finite | (self.loss_scale.value <= 1.0))
+                values["grad_norm"] = tf.where(finite, values["grad_norm"], 0.0)
+                skipped += tf.cast(~finite, tf.int32)
+                self.loss_scale.advance(finite)
+            bad = tf.where(good, bad, tf.minimum(bad, self.global_step))
             sums = {name: sums[name] + values[name] for name in names}
             self.global_step.assign_add(1)
-        return {**sums, "bad": bad}
+        return {**sums, "bad": bad, "skipped": skipped}
 
     def _replica_step(self, batch: dict[str, Any]) -> dict[str, Any]:
         context = tf.distribute.get_replica_context()
         step = tf.identity(self.global_step)
-        key = self._dropout_key(step, context) if self.dropout else None
-        weights = self.loss.weights(batch)
+        scale = None if self.loss_scale is None else tf.identity(self.loss_scale.value)
         totals = context.all_reduce(
             tf.distribute.ReduceOp.SUM,
-            {name: tf.reduce_sum(weight) for name, weight in weights.items()},
+            {name: tf.reduce_sum(weight) for name, weight in self.loss.weights(batch).items()},
         )
+        replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        gradients, sums = self._gradients(batch, totals, step, replica, scale)
+        gradients, sums = context.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums))
+        norm = tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
+        if scale is not None:
+            norm = norm / scale
+        factor = clip_scale(norm, self.optimizer.clip_norm)
+        if scale is not None:
+            factor = factor / scale
+        rate = self.optimizer.learning_rate(step)
+        context.merge_call(self._apply, args=(gradients, norm, factor, rate, step))
+        return {**sums, "grad_norm": norm}
+
+    def _batch_gradients(
+        self, batch: dict[str, Any], totals: dict[str, Any], step: Any, replica: Any, scale: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Returns the gradients of one replica's batch, and its part of the losses and metrics."""
+        count = self.accumulation
+        if count == 1:
+            key = self._dropout_key(step, replica, 0)
+            return self._micro_batch_gradients(batch, totals, key, scale)
+        size = next(iter(batch.values())).shape[0]
+        if size is None or size % count:
+            raise ValueError(
+                f"a replica's batch of {size} cannot be cut into {count} equal micro-batches"
+            )
+        size //= count
+
+        def part(number: Any) -> tuple[list[Any], dict[str, Any]]:
+            cut = {
+                name: value[number * size : (number + 1) * size] for name, value in batch.items()
+            }
+            for name, value in cut.items():
+                value.set_shape([size, *batch[name].shape[1:]])
+            key = self._dropout_key(step, replica, number)
+            return self._micro_batch_gradients(cut, totals, key, scale)
+
+        def more(number: Any, gradients: list[Any], sums: dict[str, Any]) -> tuple[Any, Any, Any]:
+            new, values = part(number)
+            gradients = [a + b for a, b in zip(gradients, new, strict=True)]
+            return number + 1, gradients, {name: sums[name] + values[name] for name in sums}
+
+        gradients, sums = part(tf.constant(0))
+        _, gradients, sums = tf.while_loop(
+            lambda number, *_: number < count, more, (tf.constant(1), gradients, sums)
+        )
+        return gradients, sums
+
+    def _micro_batch_gradients(
+        self, batch: dict[str, Any], totals: dict[str, Any], key: Any, scale: Any
+    ) -> tuple[list[Any], dict[str, Any]]:
         variables = [variable.value for variable in self.trained.values()]
+        weights = self.loss.weights(batch)
+
+        def mean(values: Any, name: str) -> Any:
+            total = totals[name] + self.loss.epsilon.get(name, 0.0)
+            return tf.reduce_sum(weights[name] * values) / total
+
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             outputs = self.model(batch, dropout_key=key)
             parts = {
-                name: tf.reduce_sum(weights[name] * values)
-                / (totals[name] + self.loss.epsilon.get(name, 0.0))
+                name: mean(values, name)
                 for name, values in self.loss.values(outputs, batch).items()
             }
             loss = tf.add_n(list(parts.values()))
+            if scale is not None:
+                loss = loss * scale
         gradients = tape.gradient(loss, variables)
+        if self.loss.metrics is not None:
+            found = self.loss.metrics(outputs, batch)
+            parts.update({name: mean(values, of) for name, (values, of) in found.items()})
         # Dense before the norm: rows of a repeated token count once, as their sum.
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        gradients, parts = context.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, parts))
-        norm = tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients]))
-        scale = clip_scale(norm, self.optimizer.clip_norm)
-        rate = self.optimizer.learning_rate(step)
-        context.merge_call(self._apply, args=(gradients, scale, rate, step))
-        return {**parts, "grad_norm": norm}
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], parts
 
-    def _dropout_key(self, step: Any, context: Any) -> Any:
+    def _dropout_key(self, step: Any, replica: Any, micro_batch: Any) -> Any:
+        if not self.dropout:
+            return None
         seed = derive_seed(self.seed, "dropout")
-        replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
         return tf.stack(
-            [tf.bitwise.bitwise_xor(seed, replica * 256), tf.cast(step, tf.int32) * DROPOUT_STREAMS]
+            [
+                tf.bitwise.bitwise_xor(seed, replica * 65536 + micro_batch),
+                tf.cast(step, tf.int32) * DROPOUT_STREAMS,
+            ]
         )
 
-    def _apply(self, strategy: Any, gradients: list[Any], scale: Any, rate: Any, step: Any) -> None:
+    def _apply(
+        self, strategy: Any, gradients: list[Any], norm: Any, factor: Any, rate: Any, step: Any
+    ) -> None:
         """Updates every variable where it lives; called once for all replicas."""
         if strategy.num_replicas_in_sync == 1:
-            self._apply_fused(gradients, scale, rate, step)
+            self._apply_fused(gradients, norm, factor, rate, step)
             return
         for (name, variable), gradient in zip(self.trained.items(), gradients, strict=True):
             m, v = (self.slots[f"{name}/{slot}"].value for slot in self.optimizer.slot_names)
             strategy.extended.update(
                 variable.value,
                 self._update_one,
-                args=(name, gradient, m, v, scale, rate, step),
+                args=(name, gradient, m, v, norm, factor, rate, step),
                 group=False,
             )
 
     @tf.function(jit_compile=True)
-    def _apply_fused(self, gradients: list[Any], scale: Any, rate: Any, step: Any) -> None:
+    def _apply_fused(
+        self, gradients: list[Any], norm: Any, factor: Any, rate: Any, step: Any
+    ) -> None:
         """The same as one XLA program: each variable is read and written once, not ten times."""
         for (name, variable), gradient in zip(self.trained.items(), gradients, strict=True):
             m, v = (self.slots[f"{name}/{slot}"].value for slot in self.optimizer.slot_names)
-            self._update_one(variable.value, name, gradient, m, v, scale, rate, step)
+            self._update_one(variable.value, name, gradient, m, v, norm, factor, rate, step)
 
     def _update_one(
         self,
@@ -166,20 +304,34 @@ class TrainStep:
         gradient: Any,
         m: Any,
         v: Any,
-        scale: Any,
+        norm: Any,
+        factor: Any,
         rate: Any,
         step: Any,
     ) -> None:
+        before = (tf.identity(variable), tf.identity(m), tf.identity(v))
         value, slots = self.optimizer.update(
-            name,
-            tf.identity(variable),
-            gradient * scale,
-            (tf.identity(m), tf.identity(v)),
-            rate,
-            step,
+            name, before[0], gradient * factor, before[1:], rate, step
         )
-        for target, new in zip((variable, m, v), (value, *slots), strict=True):
+        after = (value, *slots)
+        if self.loss_scale is not None:
+            # Not a cond: each replica sees the same norm, and a merge_call cannot stand in one.
+            finite = tf.math.is_finite(norm)
+            after = tuple(tf.where(finite, new, old) for new, old in zip(after, before))
+        for target, new in zip((variable, m, v), after, strict=True):
             target.assign(new)
+
+
+def _put(results: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Sets rows of an array, which grows where its second axis is too short; returns it."""
+    if values.ndim == 1 or values.shape[1] == results.shape[1]:
+        results[rows] = values
+        return results
+    missing = values.shape[1] - results.shape[1]
+    if missing > 0:
+        results = np.pad(results, [(0, 0), (0, missing)] + [(0, 0)] * (results.ndim - 2))
+    results[rows, : values.shape[1]] = values
+    return results
 
 
 class EvalStep:
@@ -188,27 +340,32 @@ class EvalStep:
     Args:
       model: a model of bert_tf.modeling.models.
       strategy: as for `TrainStep`.
-      loss: for the losses of each example, or None.
+      values: a function (outputs, batch) -> {name: [B, ...]} such as `Loss.values`, or None.
       outputs: names of the model's outputs to return.
     """
 
     def __init__(
-        self, model: Any, strategy: Any, loss: Loss | None, outputs: tuple[str, ...] = ("logits",)
+        self,
+        model: Any,
+        strategy: Any,
+        values: Callable[[Any, Any], dict[str, Any]] | None,
+        outputs: tuple[str, ...] = ("logits",),
     ):
         self.model = model
         self.strategy = strategy
-        self.loss = loss
+        self.values = values
         self.outputs = outputs
         self._run = tf.function(self._step)
 
     def run(self, dataset: Any, examples: int) -> dict[str, np.ndarray]:
-        """Returns the outputs, and the losses' values by name, in the order of the examples.
+        """Returns the outputs and the values by name, in the order of the examples.
 
         Args:
           dataset: batches with example_index int32 [B], -1 in rows of padding.
           examples: N; every index from 0 to N - 1 has to occur once.
 
-        Returns: arrays of N rows each.
+        Returns: arrays of N rows each. Rows that are shorter than others, of batches of shorter
+          texts, end in zeros.
         """
         results: dict[str, np.ndarray] = {}
         seen = np.zeros(examples, np.int64)
@@ -226,7 +383,7 @@ class EvalStep:
             for name, value in found.items():
                 if name not in results:
                     results[name] = np.zeros((examples, *value.shape[1:]), value.dtype)
-                results[name][index[real]] = value[real]
+                results[name] = _put(results[name], index[real], value[real])
         if not (seen == 1).all():
             raise RuntimeError(
                 f"of {examples} examples, {int((seen == 0).sum())} were left out and "
@@ -245,7 +402,7 @@ class EvalStep:
     def _replica_step(self, batch: dict[str, Any]) -> dict[str, Any]:
         outputs = self.model(batch)
         result = {name: outputs[name] for name in self.outputs}
-        if self.loss is not None:
-            result.update(self.loss.values(outputs, batch))
+        if self.values is not None:
+            result.update(self.values(outputs, batch))
         result["example_index"] = batch["example_index"]
         return result

@@ -183,7 +183,6 @@ def test_huggingface_golden_configs():
     [
         ("position_embedding_type", "relative_key"),
         ("model_type", "roberta"),
-        ("is_decoder", True),
         ("tie_word_embeddings", False),
         ("hidden_act", "silu"),
         ("quantization_config", {}),

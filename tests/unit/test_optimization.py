@@ -9,7 +9,7 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.optimization import BertAdam, LinearWarmupDecay, clip_scale, global_norm
+from bert_tf.optimization import BertAdam, WarmupDecay, clip_scale, global_norm
 
 SCHEDULES = [
     (0.001, 20, 5),
@@ -26,7 +26,7 @@ def test_golden_schedules(peak, steps, warmup):
     golden = tiny.read_arrays("optimizer/schedules.npz")
     assert len(golden) == 2 * len(SCHEDULES)
     case = f"lr{peak}_steps{steps}_warmup{warmup}"
-    schedule = LinearWarmupDecay(peak, steps, warmup)
+    schedule = WarmupDecay(peak, steps, warmup)
     expected = golden[f"{case}/learning_rate"]
     np.testing.assert_allclose(schedule(golden[f"{case}/step"]), expected, rtol=1e-6, atol=1e-11)
     # One step at a time, as training asks.
@@ -43,7 +43,7 @@ def test_golden_schedules(peak, steps, warmup):
 )
 def test_schedule(peak, steps, share, step):
     warmup = int(steps * share)
-    rate = float(LinearWarmupDecay(peak, steps, warmup)(step))
+    rate = float(WarmupDecay(peak, steps, warmup)(step))
     exact = peak * step / warmup if step < warmup else peak * max(0.0, 1 - step / steps)
     assert rate == pytest.approx(exact, rel=1e-5, abs=peak * 2e-7)
 
@@ -51,7 +51,7 @@ def test_schedule(peak, steps, share, step):
 @pytest.mark.parametrize("peak", [math.nan, math.inf, -1e-5])
 def test_a_rate_that_would_spoil_the_weights(peak):
     with pytest.raises(ValueError, match=r"learning rate is .*; it must be a number of at least 0"):
-        LinearWarmupDecay(peak, 10)
+        WarmupDecay(peak, 10)
 
 
 TOYS = (
@@ -77,7 +77,7 @@ def gradients_of(golden, step):
 @pytest.mark.parametrize("toy", TOYS)
 def test_golden_toys(toy):
     golden = tiny.read_arrays(f"optimizer/toy_{toy}.npz")
-    adam = BertAdam(LinearWarmupDecay(1e-3, 20, 5 if "warmup5" in toy else 0))
+    adam = BertAdam(WarmupDecay(1e-3, 20, 5 if "warmup5" in toy else 0))
     names = {name.removeprefix("value/") for name in golden if name.startswith("value/")}
     trained = names - {"unused/kernel"}
     assert {name for name in names if adam.decays(name)} >= {"dense/kernel", "embedding_table"}

@@ -20,7 +20,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def evaluator(model):
-    return EvalStep(model, ONE_DEVICE, classifier_loss("classification"), ("logits",))
+    return EvalStep(model, ONE_DEVICE, classifier_loss("classification").values, ("logits",))
 
 
 def example(index):

@@ -31,7 +31,7 @@ def train(trainer, folder, *, steps=STEPS, save=3, per_loop=1, **more):
         trainer,
         tiny.classifier_dataset,
         folder if isinstance(folder, RunFolder) else RunFolder(str(folder)),
-        Schedule(steps, tiny.BATCH_SIZE, save, per_loop),
+        Schedule(steps, {"examples_per_second": tiny.BATCH_SIZE}, save, per_loop),
         **more,
     )
     return state, trainer.tensors()
@@ -158,7 +158,7 @@ def test_a_loss_that_is_not_finite_at_once(trainer, tmp_path):
             trainer,
             tiny.classifier_dataset,
             RunFolder(str(tmp_path)),
-            Schedule(STEPS, tiny.BATCH_SIZE, 3, 10),
+            Schedule(STEPS, {"examples_per_second": tiny.BATCH_SIZE}, 3, 10),
         )
     assert not list(tmp_path.glob("*.index"))
 
@@ -304,7 +304,7 @@ def test_a_folder_by_its_address(trainer, tmp_path, uninterrupted, scheme):
     every=st.integers(0, 70),
 )
 def test_loops_stop_wherever_something_is_due(total, save, per_loop, every):
-    schedule = Schedule(total, 1, save, per_loop)
+    schedule = Schedule(total, {}, save, per_loop)
     stops, done = [], 0
     while done < total:
         stop = schedule.next_stop(done, every)

@@ -33,7 +33,7 @@ def test_events_of_a_run(trainer, tmp_path):
         trainer,
         tiny.classifier_dataset,
         RunFolder(str(tmp_path)),
-        Schedule(5, tiny.BATCH_SIZE, 100, 2),
+        Schedule(5, {"examples_per_second": tiny.BATCH_SIZE}, 100, 2),
         evaluation,
         lambda done: seen.append(done),
     )
@@ -87,13 +87,13 @@ def lines(caplog):
 
 
 def test_lines_of_a_log(clock, lines):
-    shown = Progress(total=100, start=20, batch_size=8, log_steps=30)
-    assert math.isnan(shown.examples_per_second)
+    shown = Progress(100, 20, {"examples_per_second": 8}, log_steps=30)
+    assert shown.rates == {}
     for step in range(30, 101, 10):
         shown.update(step, {"loss": 0.5, "learning_rate": 1e-4})
-        assert shown.examples_per_second == 8.0
+        assert shown.rates == {"examples_per_second": 8.0}
     shown.close()
-    metrics = "loss 0.5, learning_rate 1.00e-04, examples/s 8"
+    metrics = "loss 0.5, lr 1.00e-04, examples/s 8"
     assert lines() == [
         # The first at once: it tells that the run works.
         f"step 30 of 100: {metrics}",
@@ -104,20 +104,20 @@ def test_lines_of_a_log(clock, lines):
 
 
 def test_time_left_out(clock):
-    shown = Progress(100, 0, 4)
+    shown = Progress(100, 0, {"examples_per_second": 4})
     shown.update(10, {})
-    assert shown.examples_per_second == 4.0
+    assert shown.rates == {"examples_per_second": 4.0}
     shown.skip_time()
     shown.update(20, {})
     # Ten seconds since skip_time, not twenty.
-    assert shown.examples_per_second == 4.0
+    assert shown.rates == {"examples_per_second": 4.0}
 
 
 def test_a_bar_in_a_terminal(monkeypatch, lines):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
-    shown = Progress(total=10, start=4, batch_size=2)
+    shown = Progress(10, 4, {"examples_per_second": 2})
     shown.update(7, {"loss": 0.25})
     shown.update(10, {"loss": 0.125})
     shown.close()
@@ -129,7 +129,7 @@ def test_a_bar_in_a_terminal(monkeypatch, lines):
 @pytest.mark.parametrize(
     ("metrics", "text"),
     [
-        ({"loss": 1 / 3, "learning_rate": 2e-5}, "loss 0.3333, learning_rate 2.00e-05"),
+        ({"loss": 1 / 3, "learning_rate": 2e-5}, "loss 0.3333, lr 2.00e-05"),
         ({"examples/s": 12345.6, "loss": 999.94}, "examples/s 12346, loss 999.9"),
         ({"loss": math.nan, "norm": -2000.0}, "loss nan, norm -2000"),
         ({}, ""),

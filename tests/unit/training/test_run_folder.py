@@ -10,7 +10,7 @@ from bert_tf.checkpoint import original
 from bert_tf.checkpoint.restore import RestoreError
 from bert_tf.modeling.losses import classifier_loss
 from bert_tf.modeling.models import BertClassifier
-from bert_tf.optimization import BertAdam, LinearWarmupDecay
+from bert_tf.optimization import BertAdam, WarmupDecay
 from bert_tf.training.run_folder import RunFolder, check_writable, replace_best
 from bert_tf.training.step import TrainStep
 
@@ -100,7 +100,7 @@ def test_a_folder_of_another_model(trainer, tmp_path):
     other = TrainStep(
         BertClassifier(config, 2),
         classifier_loss("classification"),
-        BertAdam(LinearWarmupDecay(1e-3, 10)),
+        BertAdam(WarmupDecay(1e-3, 10)),
         tf.distribute.get_strategy(),
     )
     before = other.tensors()

@@ -9,7 +9,7 @@ import tiny
 
 from bert_tf.modeling.losses import classifier_loss, pretraining_loss, squad_loss
 from bert_tf.modeling.models import BertClassifier, BertForSquad, BertPretrainer
-from bert_tf.optimization import BertAdam, LinearWarmupDecay
+from bert_tf.optimization import BertAdam, WarmupDecay
 from bert_tf.training.step import TrainStep
 
 ONE_DEVICE = tf.distribute.get_strategy()
@@ -20,7 +20,7 @@ def golden_step(task, peak, warmup):
     """A traced step, shared by the trajectories that differ in their start alone."""
     model = {"pretraining": BertPretrainer, "squad": BertForSquad}[task](tiny.CONFIG)
     loss = {"pretraining": pretraining_loss, "squad": squad_loss}[task]()
-    adam = BertAdam(LinearWarmupDecay(peak, 20, warmup))
+    adam = BertAdam(WarmupDecay(peak, 20, warmup))
     return TrainStep(model, loss, adam, ONE_DEVICE, dropout=False)
 
 
@@ -144,7 +144,7 @@ def test_mixed_bfloat16_trains():
     step = TrainStep(
         BertClassifier(config, 3, dtype="mixed_bfloat16"),
         classifier_loss("classification"),
-        BertAdam(LinearWarmupDecay(5e-3, 40)),
+        BertAdam(WarmupDecay(5e-3, 40)),
         ONE_DEVICE,
         dropout=False,
     )

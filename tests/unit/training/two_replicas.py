@@ -14,7 +14,7 @@ import tiny
 from bert_tf.modeling.layers import Dropout
 from bert_tf.modeling.losses import classifier_loss, pretraining_loss
 from bert_tf.modeling.models import BertClassifier, BertPretrainer, named_variables
-from bert_tf.optimization import BertAdam, LinearWarmupDecay
+from bert_tf.optimization import BertAdam, WarmupDecay
 from bert_tf.training.step import EvalStep, TrainStep
 
 STEPS = 20
@@ -72,17 +72,21 @@ def train(strategy, optimizer):
     return found
 
 
+def replica():
+    return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
+
+
 def masks(strategy):
     """The dropout masks of two steps on every replica: [step, replica, value]."""
     with strategy.scope():
         model = BertClassifier(tiny.CONFIG.replace(num_hidden_layers=1), 2)
     loss = classifier_loss("classification")
-    step = TrainStep(model, loss, BertAdam(LinearWarmupDecay(1.0, 2)), strategy, seed=3)
+    step = TrainStep(model, loss, BertAdam(WarmupDecay(1.0, 2)), strategy, seed=3)
 
     @tf.function
     def draw(number):
         def on_replica():
-            key = step._dropout_key(number, tf.distribute.get_replica_context())
+            key = step._dropout_key(number, replica(), 0)
             return Dropout(0.5, 1)(tf.ones([1000]), key=key)
 
         return strategy.experimental_local_results(strategy.run(on_replica))
@@ -102,7 +106,7 @@ def evaluate(strategy):
             batch["example_index"] = np.array([[6, 1, 4, 0], [2, 5, 3, -1]][step], np.int32)
             yield batch
 
-    evaluator = EvalStep(model, strategy, classifier_loss("classification"))
+    evaluator = EvalStep(model, strategy, classifier_loss("classification").values)
     return evaluator.run(dataset_of(make, strategy), 7)
 
 
@@ -114,8 +118,8 @@ def main(output):
     results = {"masks": masks(two)}
     for name, strategy in (("one", tf.distribute.get_strategy()), ("two", two)):
         runs = {
-            "adam": train(strategy, BertAdam(LinearWarmupDecay(1e-3, 2 * STEPS, 5))),
-            "sgd": train(strategy, PlainSGD(LinearWarmupDecay(2e-2, 2 * STEPS, 0))),
+            "adam": train(strategy, BertAdam(WarmupDecay(1e-3, 2 * STEPS, 5))),
+            "sgd": train(strategy, PlainSGD(WarmupDecay(2e-2, 2 * STEPS, 0))),
             "evaluation": evaluate(strategy),
         }
         for run, found in runs.items():
