@@ -15,6 +15,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import paths
+from bert_tf.cli import scripts
 from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tensorflow
 from bert_tf.config import BertConfig
 from bert_tf.predictor import TASK_FILE
@@ -45,40 +46,9 @@ with CLI.group("Task and data"):
     CLI.boolean("do_eval", False, "Evaluate on the dev set.")
     CLI.boolean("do_predict", False, "Predict the test set.")
     CLI.string("xnli_language", "zh", "XNLI: the language, as in its file names.")
-with CLI.group("Model"):
-    CLI.string(
-        "init_checkpoint",
-        None,
-        "Weights to start from: an original checkpoint (prefix, "
-        "file or folder) or a Hugging Face folder. A checkpoint in output_dir wins.",
-    )
-    CLI.string(
-        "bert_config_file",
-        None,
-        "The model's sizes. By default bert_config.json or config.json beside the checkpoint.",
-    )
-    CLI.string("vocab_file", None, "The vocabulary. By default vocab.txt beside the checkpoint.")
-    CLI.string(
-        "hidden_act",
-        None,
-        "Overrides the configuration's: gelu (tanh form), gelu_erf, relu, tanh, linear.",
-    )
+scripts.model_flags(CLI)
 with CLI.group("Texts"):
-    CLI.boolean(
-        "do_lower_case",
-        True,
-        "Lower-case the text and drop accents: for uncased models. "
-        "A Hugging Face folder's own setting is taken where this is not given.",
-    )
-    CLI.enum(
-        "strip_accents",
-        "auto",
-        ["auto", "true", "false"],
-        "Drop accents; auto follows do_lower_case.",
-    )
-    CLI.string(
-        "never_split", "", "Tokens to keep whole in texts, comma-separated, for example [MASK]."
-    )
+    scripts.text_flags(CLI)
     CLI.integer("max_seq_length", 128, "Longest input in tokens, [CLS] and [SEP] included.", 3)
     CLI.enum("truncation", "longest_first", TRUNCATIONS, "What stays of a longer text.")
     CLI.boolean(
@@ -92,30 +62,20 @@ with CLI.group("Training"):
     CLI.float("learning_rate", 5e-5, "Peak of the learning rate.", 0.0)
     CLI.float("num_train_epochs", 3.0, "Passes over the training set.", 0.0)
     CLI.float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.", 0.0)
-    CLI.boolean(
-        "adam_bias_correction",
-        False,
-        "Correct the bias of Adam's means. The original does not; on small data sets it makes "
-        "training steadier and allows higher rates.",
-    )
-    CLI.integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", 1)
-    CLI.integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.", 0)
-    CLI.integer("seed", 12345, "Decides new weights, the order of examples and dropout.", 0)
+    scripts.run_flags(CLI)
     CLI.string(
         "class_weights",
         None,
         "Weights of the classes in the loss: numbers in the order "
         "of the labels, comma-separated, or balanced.",
     )
-    CLI.integer("steps_per_loop", 10, "Steps between two looks at the loss.", 1)
-    CLI.integer("log_steps", 50, "Steps between two lines of the log.", 1)
-    CLI.integer(
-        "num_threads",
-        0,
-        "CPU threads of an operation; 0 lets TensorFlow choose. Runs "
-        "repeat to the bit for the same number.",
-        0,
+    CLI.boolean(
+        "bilstm_head",
+        False,
+        "Put a bidirectional LSTM between the encoder and the output, as in section 5.1 of the "
+        "paper.",
     )
+scripts.optimizer_flags(CLI)
 with CLI.group("Evaluation and prediction"):
     CLI.integer("eval_batch_size", 8, "Examples of an evaluation batch.", 1)
     CLI.integer("predict_batch_size", 8, "Examples of a prediction batch.", 1)
@@ -169,14 +129,7 @@ with CLI.group("Search: train every combination, keep the best on dev"):
     CLI.string("train_batch_sizes", None, "Batch sizes, comma-separated: 16,32.")
     CLI.string("epochs", None, "Numbers of epochs, comma-separated: 3,4.")
     CLI.integer("num_restarts", 1, "Runs of each combination, with seed, seed+1, ...", 1)
-with CLI.group("TPU"):
-    CLI.boolean("use_tpu", False, "Train on a TPU.")
-    CLI.string("tpu_name", None, "The TPU's name or grpc:// address; local on a TPU VM.")
-    CLI.string("tpu_zone", None, "Its zone.")
-    CLI.string("gcp_project", None, "Its project.")
-    CLI.string("master", None, "Address of its worker; an older form of tpu_name.")
-    CLI.integer("num_tpu_cores", 8, "Its cores; checked against what is found.", 1)
-    CLI.integer("iterations_per_loop", 1000, "Steps between two returns to the host on a TPU.", 1)
+scripts.device_flags(CLI)
 
 RESULT_FILE = "result.json"
 # What a search varies, besides the seed.
@@ -205,6 +158,7 @@ class Setup:
     strategy: Any
     init: Any  # bert_tf.checkpoint.restore.Checkpoint, or None
     vocab_file: str
+    bilstm: bool
 
 
 def main(argv: Sequence[str]) -> dict[str, Any]:
@@ -285,6 +239,7 @@ def check_flags(flags: Any) -> None:
         raise CommandLineError(
             f"--warmup_proportion is {flags.warmup_proportion}; it is a share, from 0 to 1"
         )
+    scripts.check_optimizer_flags(CLI, flags)
     if flags.do_train and flags.num_train_epochs == 0:
         raise CommandLineError("--num_train_epochs is 0: there is nothing to train")
 
@@ -317,7 +272,7 @@ def make_task(flags: Any) -> Any:
     name = flags.task_name.lower().replace("-", "").replace("_", "")
     if name == "xnli":
         options["language"] = flags.xnli_language
-    saved = read_if_there(paths.join(flags.output_dir, TASK_FILE))
+    saved = scripts.read_if_there(paths.join(flags.output_dir, TASK_FILE))
     if name in ("tsv", "csv") and saved and not flags.do_train and "labels" not in options:
         # The training file may no longer be there.
         options.setdefault("kind", saved["kind"])
@@ -344,11 +299,6 @@ def make_task(flags: Any) -> Any:
     return task
 
 
-def read_if_there(path: str) -> dict[str, Any] | None:
-    """Returns a JSON file's object, or None where there is no such file."""
-    return paths.read_json(path) if paths.exists(path) else None
-
-
 def column(text: str) -> str | int:
     """Reads a column's flag: a whole number, or a name."""
     return int(text) if text.removeprefix("-").isdigit() else text
@@ -356,122 +306,32 @@ def column(text: str) -> str | int:
 
 def prepare(flags: Any, task: Any) -> Setup:
     """Opens the checkpoint, checks that all fits together, and chooses the device."""
-    import tensorflow as tf
+    from bert_tf.checkpoint import original
 
-    from bert_tf.checkpoint import original, restore
-    from bert_tf.tokenization.tokenizer import BertTokenizer
-    from bert_tf.training import distribution
-
-    if flags.num_threads:
-        tf.config.threading.set_intra_op_parallelism_threads(flags.num_threads)
-    init = None
-    beside = flags.output_dir
-    if flags.init_checkpoint:
-        init = restore.load(
-            flags.init_checkpoint,
-            hidden_act=flags.hidden_act,
-            config_file=flags.bert_config_file,
-            vocab_file=flags.vocab_file,
-        )
-    own_config = paths.join(beside, restore.ORIGINAL_CONFIG_FILE)
-    if flags.bert_config_file or init is None:
-        config = BertConfig.from_json_file(flags.bert_config_file or own_config)
-        if flags.hidden_act:
-            config = config.replace(hidden_act=flags.hidden_act)
-    elif init.config is not None:
-        config = init.config
-    else:
-        raise CommandLineError(
-            f"there is no bert_config.json beside {flags.init_checkpoint}: give --bert_config_file"
-        )
-    vocab_file = flags.vocab_file or (init.vocab_file if init else None)
-    if vocab_file is None and init is None:
-        vocab_file = paths.join(beside, restore.VOCAB_FILE)
-    if vocab_file is None:
-        raise CommandLineError(
-            f"there is no vocab.txt beside {flags.init_checkpoint}: give --vocab_file"
-        )
-    # How the model's texts were tokenized, where a run of this script trained it.
-    saved = read_if_there(paths.join(paths.dirname(init.prefix) if init else beside, TASK_FILE))
-    saved = saved or {}
-    lower = flags.do_lower_case
-    strip_accents = {"auto": None, "true": True, "false": False}[flags.strip_accents]
-    never_split = [token for token in flags.never_split.split(",") if token]
-    if not CLI.given("do_lower_case"):
-        if init is not None and init.do_lower_case is not None:
-            lower = init.do_lower_case
-        else:
-            lower = saved.get("do_lower_case", lower)
-        if not CLI.given("strip_accents"):
-            strip_accents = saved.get("strip_accents", strip_accents)
-    if not CLI.given("never_split"):
-        never_split = saved.get("never_split", never_split)
-    if flags.init_checkpoint:
-        check_case(flags.init_checkpoint, lower)
-    tokenizer = BertTokenizer(
-        vocab_file, do_lower_case=lower, strip_accents=strip_accents, never_split=never_split
-    )
-    check_sizes(flags, config, tokenizer, vocab_file)
-    if config.hidden_act == "gelu_erf" and flags.do_train:
-        logging.warning(
-            "This model's hidden_act is the erf form of GELU, which the original release cannot "
-            "compute. The run's checkpoints keep it (hidden_act gelu_erf in bert_config.json). "
-            "For checkpoints that the original computes alike give --hidden_act=gelu: the model "
-            "is then trained in the tanh form."
-        )
+    files = scripts.open_model(flags)
+    tokenizer = scripts.make_tokenizer(CLI, flags, files, TASK_FILE)
+    assert files.vocab_file is not None
+    scripts.check_vocabulary(files.config, tokenizer.vocab_size, files.vocab_file)
+    scripts.check_length(flags.max_seq_length, files.config)
+    if flags.do_train:
+        scripts.warn_of_gelu(files.config)
     resumed = original.latest_checkpoint(flags.output_dir)
-    if not (init or resumed):
+    if not (files.init or resumed):
         if not flags.do_train:
             raise CommandLineError(
                 f"there is no checkpoint in {flags.output_dir} and no --init_checkpoint: train "
                 "first, or name a checkpoint"
             )
         logging.warning("No --init_checkpoint: the model is trained from random weights")
-    strategy = distribution.make_strategy(
-        flags.use_tpu, flags.tpu_name, flags.tpu_zone, flags.gcp_project, flags.master
+    strategy = scripts.make_strategy(
+        flags, ("train_batch_size", "eval_batch_size", "predict_batch_size")
     )
-    replicas = strategy.num_replicas_in_sync
-    if flags.use_tpu and replicas != flags.num_tpu_cores:
-        logging.warning("--num_tpu_cores is %d; the TPU has %d", flags.num_tpu_cores, replicas)
-    for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
-        if getattr(flags, name) % replicas:
-            raise CommandLineError(
-                f"--{name}={getattr(flags, name)} is the batch over all replicas: it has to be a "
-                f"multiple of their number, {replicas}"
-            )
-    logging.info("Computing with %s", distribution.describe(strategy))
-    return Setup(flags, task, config, tokenizer, strategy, init, vocab_file)
-
-
-def check_case(checkpoint: str, lower: bool) -> None:
-    """Checks do_lower_case against what the name of the checkpoint's folder says."""
-    folder = checkpoint if paths.is_dir(checkpoint) else paths.dirname(checkpoint)
-    name = paths.basename(folder.rstrip("/"))
-    words = name.lower().replace("-", "_").split("_")
-    if ("cased" if lower else "uncased") in words:
-        raise CommandLineError(
-            f"--do_lower_case is {lower}, but the checkpoint's folder {name!r} says "
-            f"{'cased' if lower else 'uncased'}: give --do_lower_case={str(not lower).lower()}, "
-            "or rename the folder if it is wrong"
-        )
-
-
-def check_sizes(flags: Any, config: BertConfig, tokenizer: Any, vocab_file: str) -> None:
-    """Checks the vocabulary and the length against the model's configuration."""
-    if tokenizer.vocab_size != config.vocab_size:
-        text = (
-            f"{vocab_file} has {tokenizer.vocab_size} tokens, but the model's configuration has "
-            f"vocab_size {config.vocab_size}"
-        )
-        # Tables are at times padded to a multiple of 8 to 128 rows.
-        if not 0 < config.vocab_size - tokenizer.vocab_size < 128:
-            raise ValueError(f"{text}: give the vocabulary that belongs to the checkpoint")
-        logging.warning("%s; the rows left over are never used", text)
-    if flags.max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"--max_seq_length={flags.max_seq_length} is over the model's "
-            f"max_position_embeddings, {config.max_position_embeddings}: give at most that"
-        )
+    beside = paths.dirname(files.init.prefix) if files.init else flags.output_dir
+    saved = scripts.read_if_there(paths.join(beside, TASK_FILE)) or {}
+    bilstm = flags.bilstm_head if CLI.given("bilstm_head") else saved.get("bilstm_head", False)
+    return Setup(
+        flags, task, files.config, tokenizer, strategy, files.init, files.vocab_file, bilstm
+    )
 
 
 def read_features(setup: Setup) -> dict[str, Any]:
@@ -534,7 +394,13 @@ def make_model(setup: Setup, seed: int) -> Any:
     from bert_tf.modeling.models import BertClassifier
 
     with setup.strategy.scope():
-        return BertClassifier(setup.config, setup.task.num_outputs, seed=seed)
+        return BertClassifier(
+            setup.config,
+            setup.task.num_outputs,
+            seed=seed,
+            dtype=scripts.PRECISIONS[setup.flags.precision],
+            bilstm=setup.bilstm,
+        )
 
 
 def renew(setup: Setup, model: Any, seed: int) -> None:
@@ -554,22 +420,14 @@ def load_weights(model: Any, checkpoint: Any, new_head: bool) -> Any:
       checkpoint: an opened checkpoint.
       new_head: whether the head may be missing or of another shape.
     """
-    from bert_tf.checkpoint import restore
-    from bert_tf.modeling.models import named_variables
-
-    variables = named_variables(model)
-    head = ("output_weights", "output_bias") if new_head else ()
-    pooler = ("bert/pooler/*",) if new_head else ()
-    report = restore.merge(
-        {name: tuple(variable.shape) for name, variable in variables.items()},
+    head = ("output_weights", "output_bias", "bilstm/*") if new_head else ()
+    return scripts.load_weights(
+        model,
         checkpoint,
-        allow_missing=(*head, *pooler),
-        allow_extra=("cls/*",),
-        allow_misshapen=head,
+        may_be_new=(*head, "bert/pooler/*") if new_head else (),
+        may_be_left=("cls/*", "bilstm/*") if new_head else ("cls/*",),
+        may_change=head,
     )
-    for name, value in restore.values(checkpoint, report):
-        variables[name].assign(value)
-    return report
 
 
 # Training.
@@ -579,7 +437,6 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     """Trains one run, from where it stands to its end. `model` is new."""
     from bert_tf.checkpoint import restore
     from bert_tf.modeling.losses import classifier_loss
-    from bert_tf.optimization import BertAdam, LinearWarmupDecay
     from bert_tf.training.loop import Evaluation, Schedule
     from bert_tf.training.loop import train as train_loop
     from bert_tf.training.run_folder import RunFolder
@@ -606,13 +463,15 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
         report = load_weights(model, setup.init, new_head=True)
         logging.info("%s", report)
     write_setup(setup, run.output_dir, settings)
-    schedule_of_rate = LinearWarmupDecay(run.learning_rate, steps, warmup)
     step = TrainStep(
         model,
         classifier_loss(task.kind),
-        BertAdam(schedule_of_rate, bias_correction=flags.adam_bias_correction),
+        scripts.make_optimizer(flags, run.learning_rate, steps, warmup),
         setup.strategy,
         seed=run.seed,
+        accumulation=flags.gradient_accumulation_steps,
+        scale_loss=flags.precision == "float16",
+        use_xla=flags.use_xla,
     )
     static = flags.pad_to_max_length or flags.use_tpu
     batches = TrainBatches(data.lengths, run.train_batch_size, run.seed, group_by_length=not static)
@@ -642,7 +501,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
         folder,
         Schedule(
             steps,
-            run.train_batch_size,
+            {"examples_per_second": run.train_batch_size},
             flags.save_checkpoints_steps,
             flags.iterations_per_loop if flags.use_tpu else flags.steps_per_loop,
             flags.log_steps,
@@ -665,7 +524,7 @@ def settings_of(setup: Setup, run: Run, data: Any) -> dict[str, Any]:
         "num_train_epochs": run.num_train_epochs,
         "seed": run.seed,
         "warmup_proportion": flags.warmup_proportion,
-        "adam_bias_correction": flags.adam_bias_correction,
+        **scripts.optimizer_settings(flags),
         "class_weights": flags.class_weights,
         "pad_to_max_length": flags.pad_to_max_length,
         "max_seq_length": flags.max_seq_length,
@@ -683,69 +542,31 @@ def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> di
     Raises:
       ValueError: for another vocabulary, or a configuration that computes something else.
     """
-    from bert_tf.checkpoint import restore
-
-    config_file = paths.join(folder, restore.ORIGINAL_CONFIG_FILE)
-    if paths.exists(config_file):
-        began = BertConfig.from_json_file(config_file).to_dict()
-        now = setup.config.to_dict()
-        other = [
-            f"{key} {began.get(key)} -> {now.get(key)}"
-            for key in sorted({*began, *now})
-            if began.get(key) != now.get(key) and not key.endswith("dropout_prob")
-        ]
-        if other:
-            raise ValueError(
-                f"the run in {folder} has another model than this command ({', '.join(other)}): "
-                "give the configuration it began with, or another --output_dir"
-            )
-    vocab_file = paths.join(folder, restore.VOCAB_FILE)
-    if paths.exists(vocab_file):
-        with (
-            paths.open_file(vocab_file, "rb") as began_with,
-            paths.open_file(setup.vocab_file, "rb") as given,
-        ):
-            if began_with.read() != given.read():
-                raise ValueError(
-                    f"{setup.vocab_file} is not the vocabulary that the run in {folder} began "
-                    "with: give that one, or another --output_dir"
-                )
-    began = (read_if_there(paths.join(folder, TASK_FILE)) or {}).get("training") or {}
-    changed = [
-        f"{key} {began[key]} -> {value}"
-        for key, value in settings.items()
-        if key in began and began[key] != value
-    ]
-    if changed:
-        logging.warning(
-            "The run in %s goes on with other settings than it began with: %s. Its result will be "
-            "that of neither; give another --output_dir for a run of its own.",
-            folder,
-            ", ".join(changed),
+    scripts.check_same_model(folder, setup.config, setup.vocab_file)
+    saved = scripts.read_if_there(paths.join(folder, TASK_FILE)) or {}
+    if saved.get("bilstm_head", False) != setup.bilstm:
+        raise ValueError(
+            f"the run in {folder} began {'with' if saved.get('bilstm_head') else 'without'} "
+            "--bilstm_head: go on so, or give another --output_dir"
         )
+    began = saved.get("training") or {}
+    scripts.warn_of_changes(folder, began, settings)
     return began or dict(settings)
 
 
 def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = None) -> None:
     """Writes what a later command or program needs to use the folder's checkpoints."""
-    from bert_tf.checkpoint import restore
-
-    paths.make_dirs(folder)
-    setup.config.to_json_file(paths.join(folder, restore.ORIGINAL_CONFIG_FILE))
-    target = paths.join(folder, restore.VOCAB_FILE)
-    if target != setup.vocab_file:
-        paths.copy(setup.vocab_file, target)
-    tokenizer = setup.tokenizer
+    scripts.write_model_files(folder, setup.config, setup.vocab_file)
     settings = {
         "task": setup.task.name,
         "kind": setup.task.kind,
         "labels": list(setup.task.labels),
         "max_seq_length": setup.flags.max_seq_length,
         "truncation": setup.flags.truncation,
-        "do_lower_case": tokenizer.do_lower_case,
-        "strip_accents": tokenizer.strip_accents,
-        "never_split": list(tokenizer.never_split),
+        **scripts.tokenizer_settings(setup.tokenizer),
     }
+    if setup.bilstm:
+        settings["bilstm_head"] = True
     if training is not None:
         settings["training"] = dict(training)
     paths.write_json(paths.join(folder, TASK_FILE), settings)
@@ -760,7 +581,7 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
     from bert_tf.training.step import EvalStep
     from data_prep.input_pipeline import EvalBatches, eval_dataset
 
-    step = EvalStep(model, setup.strategy, classifier_loss(setup.task.kind))
+    step = EvalStep(model, setup.strategy, classifier_loss(setup.task.kind).values)
     static = setup.flags.pad_to_max_length or setup.flags.use_tpu
 
     def evaluate(data: Any, batch_size: int) -> dict[str, np.ndarray]:
@@ -974,7 +795,7 @@ def finished_run(setup: Setup, run: Run, features: Mapping[str, Any]) -> dict[st
       ValueError: if it was made with other data or settings.
     """
     path = paths.join(run.output_dir, RESULT_FILE)
-    result = read_if_there(path)
+    result = scripts.read_if_there(path)
     if result is None:
         return None
     if not {"run", "settings", "metrics", "setup"} <= result.keys():
@@ -1025,7 +846,7 @@ def one_of_search(
     load_weights(model, restore.load(prefix), new_head=False)
     metrics = score(setup, evaluator, features[next(iter(setup.task.eval_sets))])
     result["metrics"] = metrics
-    best = read_if_there(paths.join(flags.output_dir, restore.BEST_FOLDER, BEST_FILE))
+    best = scripts.read_if_there(paths.join(flags.output_dir, restore.BEST_FOLDER, BEST_FILE))
     value = metrics[metric]
     # A run that was killed while its weights were written here is named already: again.
     kept = None if best is None or best.get("run") == name else best.get(metric)

@@ -27,7 +27,8 @@ _crc32c = google_crc32c.value
 _LONGEST = 1 << 30
 
 
-def _masked_crc(data: bytes) -> int:
+def masked_crc(data: bytes) -> int:
+    """Returns the checksum of TFRecord files."""
     crc = _crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -36,7 +37,7 @@ def frame(record: bytes) -> bytes:
     """Returns a record with its length and checksums, as it stands in a file."""
     length = struct.pack("<Q", len(record))
     return b"".join(
-        (length, _CRC.pack(_masked_crc(length)), record, _CRC.pack(_masked_crc(record)))
+        (length, _CRC.pack(masked_crc(length)), record, _CRC.pack(masked_crc(record)))
     )
 
 
@@ -69,7 +70,7 @@ def read_records(path: str) -> Iterator[bytes]:
                 if len(header) < _HEADER.size:
                     raise ValueError(f"{where}: the file is cut off; make it anew.")
                 length, crc = _HEADER.unpack(header)
-                if crc != _masked_crc(header[:8]) or length > _LONGEST:
+                if crc != masked_crc(header[:8]) or length > _LONGEST:
                     if number == 0:
                         raise ValueError(f"{path}: this is no TFRecord file.")
                     raise ValueError(f"{where}: its length is damaged; make the file anew.")
@@ -77,7 +78,7 @@ def read_records(path: str) -> Iterator[bytes]:
                 end = handle.read(_CRC.size)
                 if len(record) < length or len(end) < _CRC.size:
                     raise ValueError(f"{where}: the file is cut off; make it anew.")
-                if _CRC.unpack(end)[0] != _masked_crc(record):
+                if _CRC.unpack(end)[0] != masked_crc(record):
                     raise ValueError(f"{where}: the checksum is wrong; make the file anew.")
                 yield record
                 offset += _HEADER.size + length + _CRC.size

@@ -1,0 +1,445 @@
+"""What the run_*.py scripts share: groups of flags, and what is made of them.
+
+Keras and TensorFlow are imported where they are used: --help and a wrong flag answer at once.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from absl import logging
+
+from bert_tf import paths
+from bert_tf.cli.command_line import CommandLine, CommandLineError
+from bert_tf.config import BertConfig
+
+# Written into a run's folder by every script: settings of the run and of its texts.
+PRECISIONS = {"float32": None, "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+
+
+# Groups of flags.
+
+
+def model_flags(cli: CommandLine) -> None:
+    """Adds the flags that name a model."""
+    with cli.group("Model"):
+        cli.string(
+            "init_checkpoint",
+            None,
+            "Weights to start from: an original checkpoint (prefix, "
+            "file or folder) or a Hugging Face folder. A checkpoint in output_dir wins.",
+        )
+        cli.string(
+            "bert_config_file",
+            None,
+            "The model's sizes. By default bert_config.json or config.json beside the checkpoint.",
+        )
+        cli.string(
+            "vocab_file", None, "The vocabulary. By default vocab.txt beside the checkpoint."
+        )
+        cli.string(
+            "hidden_act",
+            None,
+            "Overrides the configuration's: gelu (tanh form), gelu_erf, relu, tanh, linear.",
+        )
+
+
+def text_flags(cli: CommandLine) -> None:
+    """Adds the flags of the tokenizer."""
+    cli.boolean(
+        "do_lower_case",
+        True,
+        "Lower-case the text and drop accents: for uncased models. "
+        "A Hugging Face folder's own setting is taken where this is not given.",
+    )
+    cli.enum(
+        "strip_accents",
+        "auto",
+        ["auto", "true", "false"],
+        "Drop accents; auto follows do_lower_case.",
+    )
+    cli.string(
+        "never_split", "", "Tokens to keep whole in texts, comma-separated, for example [MASK]."
+    )
+
+
+def run_flags(cli: CommandLine) -> None:
+    """Adds the flags of a training run's life."""
+    cli.integer("save_checkpoints_steps", 1000, "Steps between two checkpoints.", 1)
+    cli.integer("keep_checkpoint_max", 5, "Checkpoints to keep; 0 keeps all.", 0)
+    cli.integer("seed", 12345, "Decides new weights, the order of examples and dropout.", 0)
+    cli.integer("steps_per_loop", 10, "Steps between two looks at the loss.", 1)
+    cli.integer("log_steps", 50, "Steps between two lines of the log.", 1)
+    cli.integer(
+        "num_threads",
+        0,
+        "CPU threads of an operation; 0 lets TensorFlow choose. Runs "
+        "repeat to the bit for the same number.",
+        0,
+    )
+
+
+def optimizer_flags(cli: CommandLine) -> None:
+    """Adds the flags of the optimizer and of the arithmetic."""
+    with cli.group("Optimizer and precision"):
+        cli.enum(
+            "optimizer",
+            "adam",
+            ["adam", "lamb"],
+            "adam is the original's, without bias correction; lamb is for large batches.",
+        )
+        cli.boolean(
+            "adam_bias_correction",
+            False,
+            "Correct the bias of Adam's means. The original does not; on small data sets it makes "
+            "training steadier and allows higher rates.",
+        )
+        cli.enum(
+            "lr_decay",
+            "linear",
+            ["linear", "polynomial", "constant"],
+            "How the learning rate falls to end_learning_rate; constant: not at all.",
+        )
+        cli.float("lr_decay_power", 1.0, "Exponent of the polynomial decay.", 0.0)
+        cli.float("end_learning_rate", 0.0, "The learning rate at the last step.", 0.0)
+        cli.integer(
+            "gradient_accumulation_steps",
+            1,
+            "Parts of a batch that are computed one after another, for batches that do not fit "
+            "into memory; the result is that of the whole batch.",
+            1,
+        )
+        cli.enum(
+            "precision",
+            "float32",
+            list(PRECISIONS),
+            "Of the arithmetic. Weights, sums and checkpoints are float32; float16 scales the "
+            "loss.",
+        )
+        cli.boolean("use_xla", False, "Compile the forward and the backward pass with XLA.")
+
+
+def device_flags(cli: CommandLine) -> None:
+    """Adds the flags that choose where to compute."""
+    with cli.group("TPU"):
+        cli.boolean("use_tpu", False, "Train on a TPU.")
+        cli.string("tpu_name", None, "The TPU's name or grpc:// address; local on a TPU VM.")
+        cli.string("tpu_zone", None, "Its zone.")
+        cli.string("gcp_project", None, "Its project.")
+        cli.string("master", None, "Address of its worker; an older form of tpu_name.")
+        cli.integer("num_tpu_cores", 8, "Its cores; checked against what is found.", 1)
+        cli.integer(
+            "iterations_per_loop", 1000, "Steps between two returns to the host on a TPU.", 1
+        )
+
+
+# What is made of them.
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFiles:
+    """What a command knows of its model before it is built.
+
+    Attributes:
+      config: its sizes.
+      init: a `bert_tf.checkpoint.restore.Checkpoint`, or None.
+      vocab_file: the vocabulary's path, or None where none was found.
+    """
+
+    config: BertConfig
+    init: Any
+    vocab_file: str | None
+
+
+def open_model(flags: Any) -> ModelFiles:
+    """Opens what the model flags name; what they leave out is taken from --output_dir.
+
+    Raises:
+      CommandLineError: no configuration is given or found.
+      ValueError, FileNotFoundError: a file is wrong or missing; names it.
+    """
+    from bert_tf.checkpoint import restore
+
+    init = None
+    if flags.init_checkpoint:
+        init = restore.load(
+            flags.init_checkpoint,
+            hidden_act=flags.hidden_act,
+            config_file=flags.bert_config_file,
+            vocab_file=flags.vocab_file,
+        )
+    if flags.bert_config_file or init is None:
+        own_config = paths.join(flags.output_dir, restore.ORIGINAL_CONFIG_FILE)
+        config = BertConfig.from_json_file(flags.bert_config_file or own_config)
+        if flags.hidden_act:
+            config = config.replace(hidden_act=flags.hidden_act)
+    elif init.config is not None:
+        config = init.config
+    else:
+        raise CommandLineError(
+            f"there is no bert_config.json beside {flags.init_checkpoint}: give --bert_config_file"
+        )
+    vocab_file = flags.vocab_file or (init.vocab_file if init else None)
+    if vocab_file is None and init is None:
+        own = paths.join(flags.output_dir, restore.VOCAB_FILE)
+        vocab_file = own if paths.exists(own) else None
+    return ModelFiles(config, init, vocab_file)
+
+
+def make_tokenizer(cli: CommandLine, flags: Any, files: ModelFiles, settings_file: str) -> Any:
+    """Makes the tokenizer, by the flags given, else as the model's texts were tokenized before.
+
+    Args:
+      cli: the script's command line.
+      flags: its flags.
+      files: the model's.
+      settings_file: name of the file in which the script keeps a run's settings; read beside the
+        checkpoint.
+    """
+    from bert_tf.tokenization.tokenizer import BertTokenizer
+
+    init = files.init
+    if files.vocab_file is None:
+        raise CommandLineError(
+            f"there is no vocab.txt beside {flags.init_checkpoint or flags.output_dir}: give "
+            "--vocab_file"
+        )
+    beside = paths.dirname(init.prefix) if init else flags.output_dir
+    saved = read_if_there(paths.join(beside, settings_file)) or {}
+    lower = flags.do_lower_case
+    strip_accents = {"auto": None, "true": True, "false": False}[flags.strip_accents]
+    never_split = [token for token in flags.never_split.split(",") if token]
+    if not cli.given("do_lower_case"):
+        if init is not None and init.do_lower_case is not None:
+            lower = init.do_lower_case
+        else:
+            lower = saved.get("do_lower_case", lower)
+        if not cli.given("strip_accents"):
+            strip_accents = saved.get("strip_accents", strip_accents)
+    if not cli.given("never_split"):
+        never_split = saved.get("never_split", never_split)
+    if flags.init_checkpoint:
+        check_case(flags.init_checkpoint, lower)
+    return BertTokenizer(
+        files.vocab_file, do_lower_case=lower, strip_accents=strip_accents, never_split=never_split
+    )
+
+
+def tokenizer_settings(tokenizer: Any) -> dict[str, Any]:
+    """Returns what `make_tokenizer` reads again."""
+    return {
+        "do_lower_case": tokenizer.do_lower_case,
+        "strip_accents": tokenizer.strip_accents,
+        "never_split": list(tokenizer.never_split),
+    }
+
+
+def read_if_there(path: str) -> dict[str, Any] | None:
+    """Returns a JSON file's object, or None where there is no such file."""
+    return paths.read_json(path) if paths.exists(path) else None
+
+
+def check_case(checkpoint: str, lower: bool) -> None:
+    """Checks do_lower_case against what the name of the checkpoint's folder says."""
+    folder = checkpoint if paths.is_dir(checkpoint) else paths.dirname(checkpoint)
+    name = paths.basename(folder.rstrip("/"))
+    words = name.lower().replace("-", "_").split("_")
+    if ("cased" if lower else "uncased") in words:
+        raise CommandLineError(
+            f"--do_lower_case is {lower}, but the checkpoint's folder {name!r} says "
+            f"{'cased' if lower else 'uncased'}: give --do_lower_case={str(not lower).lower()}, "
+            "or rename the folder if it is wrong"
+        )
+
+
+def check_vocabulary(config: BertConfig, size: int, vocab_file: str) -> None:
+    """Checks a vocabulary's number of tokens against the model's configuration."""
+    if size == config.vocab_size:
+        return
+    text = (
+        f"{vocab_file} has {size} tokens, but the model's configuration has "
+        f"vocab_size {config.vocab_size}"
+    )
+    # Tables are at times padded to a multiple of 8 to 128 rows.
+    if not 0 < config.vocab_size - size < 128:
+        raise ValueError(f"{text}: give the vocabulary that belongs to the checkpoint")
+    logging.warning("%s; the rows left over are never used", text)
+
+
+def check_length(max_seq_length: int, config: BertConfig) -> None:
+    """Checks a length against the model's positions."""
+    if max_seq_length > config.max_position_embeddings:
+        raise ValueError(
+            f"--max_seq_length={max_seq_length} is over the model's "
+            f"max_position_embeddings, {config.max_position_embeddings}: give at most that"
+        )
+
+
+def warn_of_gelu(config: BertConfig) -> None:
+    """Says what training a model in the erf form of GELU means."""
+    if config.hidden_act == "gelu_erf":
+        logging.warning(
+            "This model's hidden_act is the erf form of GELU, which the original release cannot "
+            "compute. The run's checkpoints keep it (hidden_act gelu_erf in bert_config.json). "
+            "For checkpoints that the original computes alike give --hidden_act=gelu: the model "
+            "is then trained in the tanh form."
+        )
+
+
+def make_strategy(flags: Any, batch_flags: Iterable[str]) -> Any:
+    """Returns the tf.distribute strategy, and checks the batches against it.
+
+    Args:
+      flags: the script's.
+      batch_flags: names of its flags that set a global batch; the training batch first.
+    """
+    import tensorflow as tf
+
+    from bert_tf.training import distribution
+
+    if flags.num_threads:
+        tf.config.threading.set_intra_op_parallelism_threads(flags.num_threads)
+    strategy = distribution.make_strategy(
+        flags.use_tpu, flags.tpu_name, flags.tpu_zone, flags.gcp_project, flags.master
+    )
+    replicas = strategy.num_replicas_in_sync
+    if flags.use_tpu and replicas != flags.num_tpu_cores:
+        logging.warning("--num_tpu_cores is %d; the TPU has %d", flags.num_tpu_cores, replicas)
+    for number, name in enumerate(batch_flags):
+        parts = flags.gradient_accumulation_steps if number == 0 else 1
+        if getattr(flags, name) % (replicas * parts):
+            raise CommandLineError(
+                f"--{name}={getattr(flags, name)} is the batch over all replicas: it has to be a "
+                f"multiple of their number, {replicas}"
+                + (f", times --gradient_accumulation_steps={parts}" if parts > 1 else "")
+            )
+    logging.info("Computing with %s", distribution.describe(strategy))
+    return strategy
+
+
+def check_optimizer_flags(cli: CommandLine, flags: Any) -> None:
+    """Checks the flags of the optimizer against each other."""
+    if flags.lr_decay != "polynomial" and cli.given("lr_decay_power"):
+        raise CommandLineError("--lr_decay_power needs --lr_decay=polynomial")
+    if flags.lr_decay == "constant" and flags.end_learning_rate:
+        raise CommandLineError("--end_learning_rate does not go with --lr_decay=constant")
+
+
+def make_optimizer(flags: Any, learning_rate: float, steps: int, warmup: int) -> Any:
+    """Makes the optimizer and its schedule."""
+    from bert_tf.optimization import BertAdam, Lamb, WarmupDecay
+
+    power = {"linear": 1.0, "polynomial": flags.lr_decay_power, "constant": 0.0}[flags.lr_decay]
+    schedule = WarmupDecay(learning_rate, steps, warmup, power, flags.end_learning_rate)
+    if flags.optimizer == "lamb":
+        return Lamb(schedule)
+    return BertAdam(schedule, bias_correction=flags.adam_bias_correction)
+
+
+def optimizer_settings(flags: Any) -> dict[str, Any]:
+    """Returns what of the optimizer's flags the weights of a run depend on."""
+    names = (
+        "optimizer",
+        "adam_bias_correction",
+        "lr_decay",
+        "lr_decay_power",
+        "end_learning_rate",
+        "gradient_accumulation_steps",
+        "precision",
+        "use_xla",
+    )
+    return {name: getattr(flags, name) for name in names}
+
+
+def load_weights(
+    model: Any,
+    checkpoint: Any,
+    may_be_new: Iterable[str] = (),
+    may_be_left: Iterable[str] = (),
+    may_change: Iterable[str] = (),
+) -> Any:
+    """Sets a model's weights from a checkpoint; returns the report.
+
+    Args:
+      model: the model.
+      checkpoint: an opened checkpoint.
+      may_be_new: patterns of weights that may be missing.
+      may_be_left: patterns of the checkpoint's weights that the model may lack.
+      may_change: patterns of weights whose shape may be another.
+    """
+    from bert_tf.checkpoint import restore
+    from bert_tf.modeling.models import named_variables
+
+    variables = named_variables(model)
+    report = restore.merge(
+        {name: tuple(variable.shape) for name, variable in variables.items()},
+        checkpoint,
+        allow_missing=may_be_new,
+        allow_extra=may_be_left,
+        allow_misshapen=may_change,
+    )
+    for name, value in restore.values(checkpoint, report):
+        variables[name].assign(value)
+    return report
+
+
+def check_same_model(folder: str, config: BertConfig, vocab_file: str | None) -> None:
+    """Checks that a run in a folder is resumed with the model that it began with.
+
+    Raises:
+      ValueError: for another vocabulary, or a configuration that computes something else.
+    """
+    from bert_tf.checkpoint import restore
+
+    config_file = paths.join(folder, restore.ORIGINAL_CONFIG_FILE)
+    if paths.exists(config_file):
+        began = BertConfig.from_json_file(config_file).to_dict()
+        now = config.to_dict()
+        other = [
+            f"{key} {began.get(key)} -> {now.get(key)}"
+            for key in sorted({*began, *now})
+            if began.get(key) != now.get(key) and not key.endswith("dropout_prob")
+        ]
+        if other:
+            raise ValueError(
+                f"the run in {folder} has another model than this command ({', '.join(other)}): "
+                "give the configuration it began with, or another --output_dir"
+            )
+    began_file = paths.join(folder, restore.VOCAB_FILE)
+    if vocab_file is not None and paths.exists(began_file):
+        with (
+            paths.open_file(began_file, "rb") as began_with,
+            paths.open_file(vocab_file, "rb") as given,
+        ):
+            if began_with.read() != given.read():
+                raise ValueError(
+                    f"{vocab_file} is not the vocabulary that the run in {folder} began "
+                    "with: give that one, or another --output_dir"
+                )
+
+
+def warn_of_changes(folder: str, began: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Warns of settings that differ from those with which the run in a folder began."""
+    changed = [
+        f"{key} {began[key]} -> {value}"
+        for key, value in now.items()
+        if key in began and began[key] != value
+    ]
+    if changed:
+        logging.warning(
+            "The run in %s goes on with other settings than it began with: %s. Its result will be "
+            "that of neither; give another --output_dir for a run of its own.",
+            folder,
+            ", ".join(changed),
+        )
+
+
+def write_model_files(folder: str, config: BertConfig, vocab_file: str | None) -> None:
+    """Writes a model's configuration and vocabulary into a folder."""
+    from bert_tf.checkpoint import restore
+
+    paths.make_dirs(folder)
+    config.to_json_file(paths.join(folder, restore.ORIGINAL_CONFIG_FILE))
+    target = paths.join(folder, restore.VOCAB_FILE)
+    if vocab_file is not None and target != vocab_file:
+        paths.copy(vocab_file, target)
