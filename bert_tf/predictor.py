@@ -1,10 +1,10 @@
-"""A fine-tuned classifier, loaded once and called many times.
+"""Fine-tuned models, loaded once and called many times: a classifier, one that answers.
 
 Letters in shape comments: N texts, L outputs.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from bert_tf.tokenization import packing
 from bert_tf.tokenization.tokenizer import BertTokenizer
 
 TASK_FILE = "task.json"
+# The same of run_squad.py.
+SQUAD_FILE = "squad.json"
 TASK_KINDS = ("classification", "regression", "multilabel")
 
 
@@ -71,6 +73,34 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def _open(model_dir: str) -> Any:
+    """Opens the trained checkpoint of an output folder, with its configuration."""
+    prefix = restore.trained_checkpoint(model_dir)
+    if prefix is None:
+        raise FileNotFoundError(f"{model_dir} has no checkpoint: train first.")
+    return restore.load(
+        prefix,
+        config_file=paths.join(model_dir, restore.ORIGINAL_CONFIG_FILE),
+        vocab_file=paths.join(model_dir, restore.VOCAB_FILE),
+    )
+
+
+def _tokenizer(checkpoint: Any, settings: Mapping[str, Any]) -> BertTokenizer:
+    names = ("do_lower_case", "strip_accents", "never_split")
+    return BertTokenizer(checkpoint.vocab_file, **{name: settings[name] for name in names})
+
+
+def _set_weights(model: Any, checkpoint: Any) -> None:
+    from bert_tf.modeling.models import named_variables
+
+    variables = named_variables(model)
+    report = restore.merge(
+        {name: tuple(variable.shape) for name, variable in variables.items()}, checkpoint
+    )
+    for name, value in restore.values(checkpoint, report):
+        variables[name].assign(value)
+
+
 class Classifier:
     """Classifies texts and pairs with what run_classifier.py left in its output folder.
 
@@ -94,33 +124,16 @@ class Classifier:
             raise ValueError(f"batch_size is {batch_size}; it must be 1 or more.")
         model_dir = os.fspath(model_dir)
         self.task = read_task_file(model_dir)
-        prefix = restore.trained_checkpoint(model_dir)
-        if prefix is None:
-            raise FileNotFoundError(f"{model_dir} has no checkpoint: train first.")
+        checkpoint = _open(model_dir)
 
-        from bert_tf.modeling.models import BertClassifier, named_variables
+        from bert_tf.modeling.models import BertClassifier
 
-        checkpoint = restore.load(
-            prefix,
-            config_file=paths.join(model_dir, restore.ORIGINAL_CONFIG_FILE),
-            vocab_file=paths.join(model_dir, restore.VOCAB_FILE),
-        )
-        assert checkpoint.config is not None
-        assert checkpoint.vocab_file is not None
-        self.tokenizer = BertTokenizer(
-            checkpoint.vocab_file,
-            do_lower_case=self.task["do_lower_case"],
-            strip_accents=self.task["strip_accents"],
-            never_split=self.task["never_split"],
-        )
+        self.tokenizer = _tokenizer(checkpoint, self.task)
         outputs = 1 if self.task["kind"] == "regression" else len(self.task["labels"])
-        self.model = BertClassifier(checkpoint.config, outputs)
-        variables = named_variables(self.model)
-        report = restore.merge(
-            {name: tuple(variable.shape) for name, variable in variables.items()}, checkpoint
+        self.model = BertClassifier(
+            checkpoint.config, outputs, bilstm=self.task.get("bilstm_head", False)
         )
-        for name, value in restore.values(checkpoint, report):
-            variables[name].assign(value)
+        _set_weights(self.model, checkpoint)
         self.batch_size = batch_size
         self._run: Any = None
 
@@ -207,3 +220,152 @@ def _check_texts(texts: Any) -> list[Any]:
                 f"str nor a pair of str."
             )
     return texts
+
+
+_SQUAD_KEYS = (
+    "version_2_with_negative",
+    "null_score_diff_threshold",
+    "max_seq_length",
+    "doc_stride",
+    "max_query_length",
+    "n_best_size",
+    "max_answer_length",
+    "character_level",
+    "do_lower_case",
+    "strip_accents",
+    "never_split",
+)
+
+
+class QuestionAnswerer:
+    """Answers questions about texts with what run_squad.py left in its output folder.
+
+    Args:
+      model_dir: the output folder.
+      batch_size: windows of a batch, 1 or more.
+      n_best_size: answers to give of each question; by default as many as the run's flag says.
+
+    Raises:
+      FileNotFoundError: if the folder is not one of run_squad.py; says what is missing.
+      ValueError: a number is below 1, or a file of the folder is wrong; names it.
+
+    Example:
+      >>> answerer = QuestionAnswerer("squad_output")
+      >>> answerer.answer([("Who wrote it?", "Ann wrote it in May.")])
+      [{'answer': 'Ann', 'nbest': [{'text': 'Ann', 'probability': 0.97, ...}, ...]}]
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str],
+        batch_size: int = 16,
+        n_best_size: int | None = None,
+    ):
+        from data_prep.squad import answers
+
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; it must be 1 or more.")
+        model_dir = os.fspath(model_dir)
+        path = paths.join(model_dir, SQUAD_FILE)
+        if not paths.exists(path):
+            raise FileNotFoundError(
+                f"{model_dir} has no {SQUAD_FILE}: give the --output_dir of a run_squad.py that "
+                "trained."
+            )
+        self.settings = paths.read_json(path)
+        missing = [key for key in _SQUAD_KEYS if key not in self.settings]
+        if missing:
+            raise ValueError(f"{path}: {', '.join(missing)} is missing; train anew.")
+        checkpoint = _open(model_dir)
+
+        from bert_tf.modeling.models import BertForSquad
+
+        self.tokenizer = _tokenizer(checkpoint, self.settings)
+        self.model = BertForSquad(checkpoint.config, bilstm=self.settings.get("bilstm_head", False))
+        _set_weights(self.model, checkpoint)
+        self.batch_size = batch_size
+        self._decoder = answers.Decoder(
+            self.tokenizer,
+            self.settings["n_best_size"] if n_best_size is None else n_best_size,
+            self.settings["max_answer_length"],
+            self.settings["version_2_with_negative"],
+            self.settings["null_score_diff_threshold"],
+        )
+        self._run: Any = None
+
+    def answer(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Answers pairs of a question and a text, in their order.
+
+        Returns a dict for each: answer, "" if the model was trained on SQuAD 2.0 and finds none;
+        nbest, a list of text, probability, start_logit and end_logit, the best first; null_odds,
+        the score of no answer against the best one (SQuAD 2.0 only).
+
+        Raises:
+          TypeError: something else than pairs of strings; names its position.
+        """
+        from data_prep.squad import reading, windows
+
+        for position, item in enumerate(questions):
+            pair = isinstance(item, tuple | list) and len(item) == 2
+            if not (pair and all(isinstance(part, str) for part in item)):
+                raise TypeError(
+                    f"Expected pairs of a question and a text; at position {position} is "
+                    f"{_show(item)}."
+                )
+        settings = self.settings
+        make = windows.WindowMaker(
+            self.tokenizer,
+            settings["max_seq_length"],
+            settings["doc_stride"],
+            settings["max_query_length"],
+        )
+        contexts: dict[str, reading.Context] = {}
+        examples = []
+        for number, (question, text) in enumerate(questions):
+            if text not in contexts:
+                contexts[text] = reading.Context(text, settings["character_level"])
+            examples.append(reading.Example(str(number), question, contexts[text]))
+        pairs = list(windows.windows_by_example(examples, make))
+        flat = [window for _, its in pairs for window in its]
+        starts, ends = self._logits(flat)
+
+        def scored() -> Iterator[Any]:
+            at = 0
+            for example, its in pairs:
+                rows = slice(at, at + len(its))
+                at += len(its)
+                yield example, its, starts[rows], ends[rows]
+
+        results = []
+        for _, prediction in self._decoder(scored()):
+            result: dict[str, Any] = {
+                "answer": prediction.text,
+                "nbest": [entry._asdict() for entry in prediction.nbest],
+            }
+            if prediction.null_odds is not None:
+                result["null_odds"] = prediction.null_odds
+            results.append(result)
+        return results
+
+    def _logits(self, flat: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Returns start and end logits of windows, float32 [T] each."""
+        import tensorflow as tf
+
+        from data_prep.squad import windows
+
+        names = ("input_ids", "input_mask", "segment_ids")
+        if self._run is None:
+            self._run = tf.function(
+                lambda batch: [self.model(batch)[f"{end}_logits"] for end in ("start", "end")],
+                input_signature=[{name: tf.TensorSpec([None, None], tf.int32) for name in names}],
+            )
+        starts: list[Any] = [None] * len(flat)
+        ends: list[Any] = [None] * len(flat)
+        order = sorted(range(len(flat)), key=lambda number: flat[number].length)
+        for at in range(0, len(order), self.batch_size):
+            rows = order[at : at + self.batch_size]
+            batch = windows.batch([flat[row] for row in rows])
+            found = self._run({name: batch[name] for name in names})
+            for row, start, end in zip(rows, *(each.numpy() for each in found), strict=True):
+                starts[row], ends[row] = start, end
+        return starts, ends
