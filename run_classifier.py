@@ -167,17 +167,24 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
     check_flags(flags)
     import_tensorflow()
 
-    from bert_tf.training.run_folder import check_writable, locked
+    from bert_tf.training import distribution
 
     task = make_task(flags)
-    check_writable(flags.output_dir)
-    with locked(flags.output_dir):
-        return run_command(flags, task)
+    strategy = scripts.make_strategy(
+        flags, ("train_batch_size", "eval_batch_size", "predict_batch_size")
+    )
+    if is_search(flags) and distribution.several_workers(strategy):
+        raise CommandLineError(
+            "a search (several runs) does not go with several workers: start it on one of them, or "
+            "give its runs one by one"
+        )
+    with scripts.output_folder(flags):
+        return run_command(flags, task, strategy)
 
 
-def run_command(flags: Any, task: Any) -> dict[str, Any]:
+def run_command(flags: Any, task: Any, strategy: Any) -> dict[str, Any]:
     """Trains, evaluates and predicts as the flags say."""
-    setup = prepare(flags, task)
+    setup = prepare(flags, task, strategy)
     features = read_features(setup)
     model = make_model(setup, flags.seed)
     evaluator = make_evaluator(setup, model)
@@ -195,9 +202,12 @@ def run_command(flags: Any, task: Any) -> dict[str, Any]:
     if not (flags.do_eval or flags.do_predict):
         return {}
     global_step = load_trained(setup, model)
-    results = evaluate_sets(setup, evaluator, features, global_step) if flags.do_eval else {}
-    if flags.do_predict:
-        predict_sets(setup, evaluator, features)
+    results: dict[str, Any] = {}
+    with scripts.results_folder(flags, setup.strategy) as folder:
+        if flags.do_eval:
+            results = evaluate_sets(setup, evaluator, features, global_step, folder)
+        if flags.do_predict:
+            predict_sets(setup, evaluator, features, folder)
     return results
 
 
@@ -304,7 +314,7 @@ def column(text: str) -> str | int:
     return int(text) if text.removeprefix("-").isdigit() else text
 
 
-def prepare(flags: Any, task: Any) -> Setup:
+def prepare(flags: Any, task: Any, strategy: Any) -> Setup:
     """Opens the checkpoint, checks that all fits together, and chooses the device."""
     from bert_tf.checkpoint import original
 
@@ -323,11 +333,11 @@ def prepare(flags: Any, task: Any) -> Setup:
                 "first, or name a checkpoint"
             )
         logging.warning("No --init_checkpoint: the model is trained from random weights")
-    strategy = scripts.make_strategy(
-        flags, ("train_batch_size", "eval_batch_size", "predict_batch_size")
-    )
-    beside = paths.dirname(files.init.prefix) if files.init else flags.output_dir
-    saved = scripts.read_if_there(paths.join(beside, TASK_FILE)) or {}
+    saved = scripts.read_if_there(paths.join(flags.output_dir, TASK_FILE))
+    if saved is None and files.init:
+        beside = paths.dirname(files.init.prefix)
+        saved = scripts.read_if_there(paths.join(beside, TASK_FILE))
+    saved = saved or {}
     bilstm = flags.bilstm_head if CLI.given("bilstm_head") else saved.get("bilstm_head", False)
     return Setup(
         flags, task, files.config, tokenizer, strategy, files.init, files.vocab_file, bilstm
@@ -437,6 +447,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     """Trains one run, from where it stands to its end. `model` is new."""
     from bert_tf.checkpoint import restore
     from bert_tf.modeling.losses import classifier_loss
+    from bert_tf.training import distribution
     from bert_tf.training.loop import Evaluation, Schedule
     from bert_tf.training.loop import train as train_loop
     from bert_tf.training.run_folder import RunFolder
@@ -462,7 +473,8 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     elif setup.init is not None:
         report = load_weights(model, setup.init, new_head=True)
         logging.info("%s", report)
-    write_setup(setup, run.output_dir, settings)
+    if distribution.is_chief(setup.strategy):
+        write_setup(setup, run.output_dir, settings)
     step = TrainStep(
         model,
         classifier_loss(task.kind),
@@ -473,12 +485,22 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
         scale_loss=flags.precision == "float16",
         use_xla=flags.use_xla,
     )
-    static = flags.pad_to_max_length or flags.use_tpu
+    static = flags.pad_to_max_length or scripts.uses_tpu(flags)
     batches = TrainBatches(data.lengths, run.train_batch_size, run.seed, group_by_length=not static)
 
     def make_dataset(start: int, end: int) -> Any:
-        dataset = train_dataset(data, batches, start, end, pad_to_max_length=static)
-        return setup.strategy.experimental_distribute_dataset(dataset)
+        def of_host(index: int, count: int) -> Any:
+            return train_dataset(
+                data,
+                batches,
+                start,
+                end,
+                pad_to_max_length=static,
+                shard_index=index,
+                shard_count=count,
+            )
+
+        return distribution.distribute(setup.strategy, of_host)
 
     logging.info(
         "Training: %d examples, %d steps of %d, warm-up %d steps, learning rate %g",
@@ -503,7 +525,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
             steps,
             {"examples_per_second": run.train_batch_size},
             flags.save_checkpoints_steps,
-            flags.iterations_per_loop if flags.use_tpu else flags.steps_per_loop,
+            scripts.steps_per_loop(flags),
             flags.log_steps,
         ),
         evaluation,
@@ -578,20 +600,26 @@ def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = 
 def make_evaluator(setup: Setup, model: Any) -> Any:
     """Returns a function (features, batch size) -> {"logits": [N, L], "loss": [N]}."""
     from bert_tf.modeling.losses import classifier_loss
+    from bert_tf.training import distribution
     from bert_tf.training.step import EvalStep
     from data_prep.input_pipeline import EvalBatches, eval_dataset
 
     step = EvalStep(model, setup.strategy, classifier_loss(setup.task.kind).values)
-    static = setup.flags.pad_to_max_length or setup.flags.use_tpu
+    static = setup.flags.pad_to_max_length or scripts.uses_tpu(setup.flags)
 
     def evaluate(data: Any, batch_size: int) -> dict[str, np.ndarray]:
         # A batch that is larger than the data would be padding.
         replicas = setup.strategy.num_replicas_in_sync
         batch_size = min(batch_size, -(-len(data) // replicas) * replicas)
-        dataset = eval_dataset(
-            data, EvalBatches(data.lengths, batch_size), pad_to_max_length=static
-        )
-        return step.run(setup.strategy.experimental_distribute_dataset(dataset), len(data))
+        batches = EvalBatches(data.lengths, batch_size)
+
+        def of_host(index: int, count: int) -> Any:
+            return eval_dataset(
+                data, batches, pad_to_max_length=static, shard_index=index, shard_count=count
+            )
+
+        dataset = distribution.distribute(setup.strategy, of_host)
+        return step.run(dataset, len(data), len(batches))
 
     return evaluate
 
@@ -632,7 +660,7 @@ def load_trained(setup: Setup, model: Any) -> int:
 
 
 def evaluate_sets(
-    setup: Setup, evaluator: Any, features: Mapping[str, Any], global_step: int
+    setup: Setup, evaluator: Any, features: Mapping[str, Any], global_step: int, folder: str
 ) -> dict[str, float]:
     """Evaluates each labelled set and writes its metrics; returns the first one's."""
     first: dict[str, float] = {}
@@ -644,7 +672,7 @@ def evaluate_sets(
         lines = {f"eval_{key}": value for key, value in metrics.items()}
         lines.update(eval_loss=loss, loss=loss, global_step=global_step)
         ending = "" if number == 0 else "_" + name.removeprefix("dev_")
-        path = paths.join(setup.flags.output_dir, f"eval_results{ending}.txt")
+        path = paths.join(folder, f"eval_results{ending}.txt")
         print(f"***** Evaluation on {name}, {len(labels)} examples *****")
         with paths.atomic_write(path) as handle:
             for key in sorted(lines):
@@ -654,7 +682,7 @@ def evaluate_sets(
                 handle.write(text + "\n")
         report = setup.task.report(outputs["logits"], labels)
         if report:
-            write_report(paths.join(setup.flags.output_dir, f"eval_report{ending}.tsv"), report)
+            write_report(paths.join(folder, f"eval_report{ending}.tsv"), report)
         if number == 0:
             first = {**metrics, "loss": loss, "global_step": global_step}
     return first
@@ -682,7 +710,7 @@ def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
-def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any]) -> None:
+def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any], folder: str) -> None:
     """Writes the predictions of each unlabelled set."""
     flags, task = setup.flags, setup.task
     for number, name in enumerate(task.sets(flags.data_dir, "predict")):
@@ -693,13 +721,13 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any]) -> N
         # AX is predicted with MNLI's model, often in its folder: not over MNLI's own results.
         if task.name == "AX":
             ending = "_ax"
-        path = paths.join(flags.output_dir, f"test_results{ending}.tsv")
+        path = paths.join(folder, f"test_results{ending}.tsv")
         with paths.atomic_write(path) as handle:
             for row in values:
                 handle.write("\t".join(str(value) for value in row) + "\n")
         print(f"***** Predicted {name}: {len(data)} rows in {path} *****")
         if flags.write_predictions:
-            named = paths.join(flags.output_dir, f"test_predictions{ending}.tsv")
+            named = paths.join(folder, f"test_predictions{ending}.tsv")
             header = task.labels or ("value",)
             with paths.atomic_write(named) as handle:
                 handle.write("\t".join(["id", "prediction", *header]) + "\n")
@@ -711,7 +739,7 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any]) -> N
             print(f"  with ids and labels: {named}")
         if flags.write_submission:
             submission = task.submission(name, data.guids, logits)
-            target = paths.join(flags.output_dir, submission.file_name)
+            target = paths.join(folder, submission.file_name)
             with paths.atomic_write(target) as handle:
                 for line in (submission.header, *submission.rows):
                     handle.write("\t".join(line) + "\n")

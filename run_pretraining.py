@@ -111,11 +111,9 @@ def main(argv: Sequence[str]) -> dict[str, float]:
     check_flags(flags)
     import_tensorflow()
 
-    from bert_tf.training.run_folder import check_writable, locked
-
-    check_writable(flags.output_dir)
-    with locked(flags.output_dir):
-        setup = prepare(flags)
+    strategy = scripts.make_strategy(flags, ("train_batch_size", "eval_batch_size"))
+    with scripts.output_folder(flags):
+        setup = prepare(flags, strategy)
         model = make_model(setup)
         evaluator = make_evaluator(setup, model)
         if flags.do_train:
@@ -158,7 +156,7 @@ def only_evaluates(flags: Any) -> bool:
     return bool(flags.do_eval and not flags.do_train and flags.eval_input_file)
 
 
-def prepare(flags: Any) -> Setup:
+def prepare(flags: Any, strategy: Any) -> Setup:
     """Opens the checkpoint and the records, and checks that all fits together."""
     from bert_tf.checkpoint import original, restore
 
@@ -191,7 +189,6 @@ def prepare(flags: Any) -> Setup:
         else:
             name = "eval_input_file" if given else "input_file"
             eval_data = open_records(flags, files, objective, name)
-    strategy = scripts.make_strategy(flags, ("train_batch_size", "eval_batch_size"))
     return Setup(flags, files, config, objective, strategy, train_data, eval_data)
 
 
@@ -296,6 +293,7 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
     """Trains from where the run stands to its end. `model` is new."""
     from bert_tf.checkpoint import restore
     from bert_tf.modeling.losses import pretraining_loss
+    from bert_tf.training import distribution
     from bert_tf.training.loop import Evaluation, Schedule
     from bert_tf.training.loop import train as train_loop
     from bert_tf.training.run_folder import RunFolder, take_over
@@ -334,19 +332,21 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
         logging.info("%s", report)
         take_over(step, setup.files.init, flags.init_slots, flags.init_step)
         first = int(step.global_step.numpy())
-    scripts.write_model_files(flags.output_dir, setup.config, setup.files.vocab_file)
-    paths.write_json(
-        paths.join(flags.output_dir, SETTINGS_FILE),
-        {"objective": setup.objective, "training": settings},
-    )
+    if distribution.is_chief(setup.strategy):
+        scripts.write_model_files(flags.output_dir, setup.config, setup.files.vocab_file)
+        paths.write_json(
+            paths.join(flags.output_dir, SETTINGS_FILE),
+            {"objective": setup.objective, "training": settings},
+        )
     batches = TrainBatches(
         np.zeros(len(data), np.int32), flags.train_batch_size, flags.seed, group_by_length=False
     )
 
     def make_dataset(start: int, end: int) -> Any:
-        return setup.strategy.experimental_distribute_dataset(
-            data.train_dataset(batches, start, end)
-        )
+        def of_host(index: int, count: int) -> Any:
+            return data.train_dataset(batches, start, end, shard_index=index, shard_count=count)
+
+        return distribution.distribute(setup.strategy, of_host)
 
     log_plan(setup, step.optimizer.learning_rate, first)
     evaluation = None
@@ -361,7 +361,7 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
                 flags.num_train_steps,
                 rates(setup),
                 flags.save_checkpoints_steps,
-                flags.iterations_per_loop if flags.use_tpu else flags.steps_per_loop,
+                scripts.steps_per_loop(flags),
                 flags.log_steps,
             ),
             evaluation,
@@ -465,6 +465,7 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
 
 def scores(setup: Setup, evaluator: Any) -> dict[str, float]:
     """Returns the metrics of the model as it is; each record counts once."""
+    from bert_tf.training import distribution
     from data_prep.input_pipeline import EvalBatches
 
     flags, data = setup.flags, setup.eval
@@ -474,9 +475,14 @@ def scores(setup: Setup, evaluator: Any) -> dict[str, float]:
     replicas = setup.strategy.num_replicas_in_sync
     # A batch that is larger than the data would be padding.
     size = min(flags.eval_batch_size, -(-count // replicas) * replicas)
-    dataset = data.eval_dataset(EvalBatches(np.zeros(count, np.int32), size))
+    batches = EvalBatches(np.zeros(count, np.int32), size)
+
+    def of_host(index: int, hosts: int) -> Any:
+        return data.eval_dataset(batches, shard_index=index, shard_count=hosts)
+
     with data.raising():
-        found = evaluator.run(setup.strategy.experimental_distribute_dataset(dataset), count)
+        dataset = distribution.distribute(setup.strategy, of_host)
+        found = evaluator.run(dataset, count, len(batches))
     sums = {name: float(value.sum(dtype=np.float64)) for name, value in found.items()}
     predicted = sums["masked_lm_count"]
     if not predicted:
@@ -530,7 +536,10 @@ def evaluate(setup: Setup, model: Any, evaluator: Any) -> dict[str, float]:
     metrics: dict[str, Any] = scores(setup, evaluator)
     metrics["global_step"] = checkpoint.global_step or original.step_of(checkpoint.prefix) or 0
     print(f"***** Evaluation on {count} records *****")
-    with paths.atomic_write(paths.join(flags.output_dir, "eval_results.txt")) as handle:
+    with (
+        scripts.results_folder(flags, setup.strategy) as folder,
+        paths.atomic_write(paths.join(folder, "eval_results.txt")) as handle,
+    ):
         for key in sorted(metrics):
             value = metrics[key]
             text = f"{key} = {value if isinstance(value, int) else str(np.float32(value))}"

@@ -142,17 +142,17 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
     check_flags(flags)
     import_tensorflow()
 
-    from bert_tf.training.run_folder import check_writable, locked
-
-    check_writable(flags.output_dir)
-    with locked(flags.output_dir):
+    batches = ("train_batch_size", "predict_batch_size") if flags.do_train else ()
+    strategy = scripts.make_strategy(flags, batches or ("predict_batch_size",))
+    with scripts.output_folder(flags):
         if flags.do_predict:
             check_predict_file(flags)
         if flags.ensemble:
-            models = [open_member(flags, folder) for folder in flags.ensemble.split(",")]
+            members = [each.strip() for each in flags.ensemble.split(",")]
+            models = [open_member(flags, strategy, folder) for folder in members]
             check_members(flags, models)
             return predict(models[0][0], models)
-        setup = prepare(flags)
+        setup = prepare(flags, strategy)
         model = make_model(setup)
         if flags.do_train:
             train(setup, model)
@@ -212,7 +212,7 @@ def check_predict_file(flags: Any) -> None:
         pass
 
 
-def prepare(flags: Any) -> Setup:
+def prepare(flags: Any, strategy: Any) -> Setup:
     """Opens the checkpoint, checks that all fits together, and chooses the device."""
     from bert_tf.checkpoint import original
 
@@ -230,7 +230,6 @@ def prepare(flags: Any) -> Setup:
                 "first, or name a checkpoint"
             )
         logging.warning("No --init_checkpoint: the model is trained from random weights")
-    strategy = scripts.make_strategy(flags, ("train_batch_size", "predict_batch_size"))
     beside = paths.dirname(files.init.prefix) if files.init else flags.output_dir
     saved = scripts.read_if_there(paths.join(beside, SQUAD_FILE)) or {}
     bilstm = flags.bilstm_head if CLI.given("bilstm_head") else saved.get("bilstm_head", False)
@@ -287,6 +286,7 @@ def train(setup: Setup, model: Any) -> None:
     """Trains from where the run stands to its end. `model` is new."""
     from bert_tf.checkpoint import restore
     from bert_tf.modeling.losses import squad_loss
+    from bert_tf.training import distribution
     from bert_tf.training.loop import Schedule
     from bert_tf.training.loop import train as train_loop
     from bert_tf.training.run_folder import RunFolder
@@ -317,7 +317,8 @@ def train(setup: Setup, model: Any) -> None:
         settings = began or settings
     elif setup.init is not None:
         logging.info("%s", load_init(setup, model))
-    write_setup(setup, {"training": settings})
+    if distribution.is_chief(setup.strategy):
+        write_setup(setup, {"training": settings})
     step = TrainStep(
         model,
         squad_loss(),
@@ -328,14 +329,24 @@ def train(setup: Setup, model: Any) -> None:
         scale_loss=flags.precision == "float16",
         use_xla=flags.use_xla,
     )
-    static = flags.pad_to_max_length or flags.use_tpu
+    static = flags.pad_to_max_length or scripts.uses_tpu(flags)
     batches = TrainBatches(
         data.lengths, flags.train_batch_size, flags.seed, group_by_length=not static
     )
 
     def make_dataset(start: int, end: int) -> Any:
-        dataset = train_dataset(data, batches, start, end, pad_to_max_length=static)
-        return setup.strategy.experimental_distribute_dataset(dataset.map(with_positions))
+        def of_host(index: int, count: int) -> Any:
+            return train_dataset(
+                data,
+                batches,
+                start,
+                end,
+                pad_to_max_length=static,
+                shard_index=index,
+                shard_count=count,
+            ).map(with_positions)
+
+        return distribution.distribute(setup.strategy, of_host)
 
     logging.info(
         "Training: %d windows of %d questions, %d steps of %d, warm-up %d steps, learning rate %g",
@@ -354,7 +365,7 @@ def train(setup: Setup, model: Any) -> None:
             steps,
             {"examples_per_second": flags.train_batch_size},
             flags.save_checkpoints_steps,
-            flags.iterations_per_loop if flags.use_tpu else flags.steps_per_loop,
+            scripts.steps_per_loop(flags),
             flags.log_steps,
         ),
         after_loop=AFTER_LOOP,
@@ -430,7 +441,9 @@ def settings_of(setup: Setup, data: WindowFeatures) -> dict[str, Any]:
         **{name: getattr(flags, name) for name in names},
         **scripts.optimizer_settings(flags),
         "training_windows": len(data),
-        "training_data_crc32": zlib.crc32(data.labels.tobytes(), zlib.crc32(data.lengths.tobytes())),
+        "training_data_crc32": zlib.crc32(
+            data.labels.tobytes(), zlib.crc32(data.lengths.tobytes())
+        ),
     }
 
 
@@ -462,11 +475,10 @@ def write_setup(setup: Setup, more: Mapping[str, Any]) -> None:
 # Prediction.
 
 
-def open_member(flags: Any, folder: str) -> tuple[Setup, Any]:
+def open_member(flags: Any, strategy: Any, folder: str) -> tuple[Setup, Any]:
     """Opens one run of an ensemble."""
     from bert_tf.checkpoint import original, restore
 
-    folder = folder.strip()
     prefix = original.latest_checkpoint(folder)
     settings = scripts.read_if_there(paths.join(folder, SQUAD_FILE))
     if prefix is None or settings is None:
@@ -486,7 +498,7 @@ def open_member(flags: Any, folder: str) -> tuple[Setup, Any]:
         flags,
         files.config,
         tokenizer,
-        scripts.make_strategy(flags, ("predict_batch_size",)),
+        strategy,
         init,
         files.vocab_file,
         settings.get("bilstm_head", False),
@@ -516,11 +528,16 @@ def check_members(flags: Any, models: Sequence[tuple[Setup, Any]]) -> None:
 
 def predict(setup: Setup, models: Sequence[tuple[Setup, Any]]) -> dict[str, Any]:
     """Answers the questions, writes the files, and scores them where there are answers."""
+    with scripts.results_folder(setup.flags, setup.strategy) as folder:
+        return predict_into(folder, setup, models)
+
+
+def predict_into(folder: str, setup: Setup, models: Sequence[tuple[Setup, Any]]) -> dict[str, Any]:
+    """As `predict`, into a folder."""
     flags = setup.flags
-    folder = flags.output_dir
     version_2 = flags.version_2_with_negative
     threshold = flags.null_score_diff_threshold
-    saved = scripts.read_if_there(paths.join(folder, SQUAD_FILE)) or {}
+    saved = scripts.read_if_there(paths.join(flags.output_dir, SQUAD_FILE)) or {}
     if version_2 and not CLI.given("null_score_diff_threshold") and "tuned" in saved:
         threshold = saved["tuned"]["null_score_diff_threshold"]
         logging.info("null_score_diff_threshold %g, as it was tuned before", threshold)
@@ -553,7 +570,7 @@ def predict(setup: Setup, models: Sequence[tuple[Setup, Any]]) -> dict[str, Any]
         texts = answers.apply_threshold(written.best_texts, written.null_odds, threshold)
         answers.write_by_id(target, texts)
         tuned = {"null_score_diff_threshold": threshold, "on": flags.predict_file}
-        if not flags.ensemble:
+        if not flags.ensemble and folder == flags.output_dir:
             write_setup(setup, {"null_score_diff_threshold": threshold, "tuned": tuned})
         print(
             f"  null_score_diff_threshold {threshold!r} gives the best {flags.tune_threshold}, "
@@ -627,18 +644,25 @@ def scored_pool(
 
 def make_runner(setup: Setup, model: Any) -> Any:
     """Returns a function windows -> {"start_logits": [N, T], "end_logits": [N, T]}."""
+    from bert_tf.training import distribution
     from bert_tf.training.step import EvalStep
     from data_prep.input_pipeline import EvalBatches, eval_dataset
 
     flags = setup.flags
     step = EvalStep(model, setup.strategy, None, ("start_logits", "end_logits"))
-    static = flags.pad_to_max_length or flags.use_tpu
+    static = flags.pad_to_max_length or scripts.uses_tpu(flags)
 
     def run(flat: Sequence[windows.Window]) -> dict[str, np.ndarray]:
         data = WindowFeatures(flat, flags.max_seq_length)
         batches = EvalBatches(data.lengths, flags.predict_batch_size)
-        dataset = eval_dataset(data, batches, pad_to_max_length=static)
-        return step.run(setup.strategy.experimental_distribute_dataset(dataset), len(data))
+
+        def of_host(index: int, count: int) -> Any:
+            return eval_dataset(
+                data, batches, pad_to_max_length=static, shard_index=index, shard_count=count
+            )
+
+        dataset = distribution.distribute(setup.strategy, of_host)
+        return step.run(dataset, len(data), len(batches))
 
     return run
 

@@ -3,8 +3,10 @@
 Keras and TensorFlow are imported where they are used: --help and a wrong flag answer at once.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
@@ -121,8 +123,22 @@ def optimizer_flags(cli: CommandLine) -> None:
 
 def device_flags(cli: CommandLine) -> None:
     """Adds the flags that choose where to compute."""
-    with cli.group("TPU"):
-        cli.boolean("use_tpu", False, "Train on a TPU.")
+    with cli.group("Devices"):
+        cli.enum(
+            "distribution_strategy",
+            "auto",
+            ("auto", "off", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
+            "auto: the workers that TF_CONFIG names, else all GPUs of this machine, else one "
+            "device. Batches are those of all devices together.",
+        )
+        cli.integer("num_gpus", None, "How many GPUs of this machine to use; all by default.", 0)
+        cli.string(
+            "all_reduce_alg",
+            None,
+            "How gradients are summed. mirrored: nccl, hierarchical_copy, reduce_to_one; "
+            "multi_worker_mirrored: auto, ring, nccl.",
+        )
+        cli.boolean("use_tpu", False, "Compute on a TPU: --distribution_strategy=tpu.")
         cli.string("tpu_name", None, "The TPU's name or grpc:// address; local on a TPU VM.")
         cli.string("tpu_zone", None, "Its zone.")
         cli.string("gcp_project", None, "Its project.")
@@ -286,27 +302,69 @@ def warn_of_gelu(config: BertConfig) -> None:
         )
 
 
+def uses_tpu(flags: Any) -> bool:
+    """Tells whether the run computes on a TPU, where every shape has to be fixed."""
+    return bool(flags.use_tpu or flags.distribution_strategy == "tpu")
+
+
+def steps_per_loop(flags: Any) -> int:
+    """Returns the steps between two looks at the losses."""
+    return int(flags.iterations_per_loop if uses_tpu(flags) else flags.steps_per_loop)
+
+
+@contextlib.contextmanager
+def output_folder(flags: Any) -> Iterator[None]:
+    """Makes --output_dir and, for the block, keeps other commands out of it.
+
+    Of several workers the chief alone does so.
+
+    Raises:
+      OSError: it cannot be written, or another process works in it.
+    """
+    from bert_tf.training import cluster
+    from bert_tf.training.run_folder import check_writable, locked
+
+    if not cluster.from_environment().is_chief:
+        yield
+        return
+    check_writable(flags.output_dir)
+    with locked(flags.output_dir):
+        yield
+
+
 def make_strategy(flags: Any, batch_flags: Iterable[str]) -> Any:
     """Returns the tf.distribute strategy, and checks the batches against it.
 
+    To be called before anything else that computes.
+
     Args:
       flags: the script's.
-      batch_flags: names of its flags that set a global batch; the training batch first.
+      batch_flags: names of its flags that set a global batch; the training batch first, where it
+        trains.
     """
     import tensorflow as tf
 
     from bert_tf.training import distribution
 
+    if flags.use_tpu and flags.distribution_strategy not in ("auto", "tpu"):
+        raise CommandLineError(
+            f"--use_tpu contradicts --distribution_strategy={flags.distribution_strategy}"
+        )
     if flags.num_threads:
         tf.config.threading.set_intra_op_parallelism_threads(flags.num_threads)
     strategy = distribution.make_strategy(
-        flags.use_tpu, flags.tpu_name, flags.tpu_zone, flags.gcp_project, flags.master
+        "tpu" if uses_tpu(flags) else flags.distribution_strategy,
+        flags.num_gpus,
+        flags.all_reduce_alg,
+        flags.tpu_name or flags.master,
+        flags.tpu_zone,
+        flags.gcp_project,
     )
     replicas = strategy.num_replicas_in_sync
-    if flags.use_tpu and replicas != flags.num_tpu_cores:
+    if uses_tpu(flags) and replicas != flags.num_tpu_cores:
         logging.warning("--num_tpu_cores is %d; the TPU has %d", flags.num_tpu_cores, replicas)
-    for number, name in enumerate(batch_flags):
-        parts = flags.gradient_accumulation_steps if number == 0 else 1
+    for name in batch_flags:
+        parts = flags.gradient_accumulation_steps if name == "train_batch_size" else 1
         if getattr(flags, name) % (replicas * parts):
             raise CommandLineError(
                 f"--{name}={getattr(flags, name)} is the batch over all replicas: it has to be a "
@@ -315,6 +373,22 @@ def make_strategy(flags: Any, batch_flags: Iterable[str]) -> Any:
             )
     logging.info("Computing with %s", distribution.describe(strategy))
     return strategy
+
+
+@contextlib.contextmanager
+def results_folder(flags: Any, strategy: Any) -> Iterator[str]:
+    """Yields where results are written: --output_dir.
+
+    Every worker makes the same files; those of others than the chief go to a folder that is
+    deleted.
+    """
+    from bert_tf.training import distribution
+
+    if distribution.is_chief(strategy):
+        yield flags.output_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="bert_tf_worker_") as folder:
+        yield folder
 
 
 def check_optimizer_flags(cli: CommandLine, flags: Any) -> None:

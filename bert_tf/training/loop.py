@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf.training import distribution
 from bert_tf.training import progress as progress_lib
 from bert_tf.training.run_folder import RunFolder, replace_best
 from bert_tf.training.step import TrainStep
@@ -82,7 +83,7 @@ def train(
     """Trains from the latest checkpoint in the folder, or from the weights as they are.
 
     A run that is killed at any moment and started again ends as one that was not. SIGTERM ends it
-    after the loop it is in, with a checkpoint.
+    after the loop it is in, with a checkpoint; of several workers it may come to any.
 
     Args:
       step: the training step, with its weights initialised.
@@ -98,8 +99,10 @@ def train(
     Raises:
       TrainingError: if a loss or a gradient is not finite.
       Preempted: after SIGTERM.
+      distribution.WorkerLostError: another worker does not answer any more.
     """
     state = folder.restore(step)
+    folder.check_shared(step)
     total, done = schedule.num_train_steps, int(step.global_step.numpy())
     if done:
         logging.info("Going on from %s at step %d", folder.latest() or "another run", done)
@@ -117,13 +120,14 @@ def train(
     if evaluation is None:
         # What an earlier command found the best is not to be compared with what comes now.
         state = {key: value for key, value in state.items() if not key.startswith("best_")}
-    events = progress_lib.Events(folder.folder)
-    shown = progress_lib.Progress(total, done, schedule.per_step, schedule.log_steps)
+    chief = distribution.is_chief(step.strategy)
+    events = progress_lib.Events(folder.folder, chief)
+    shown = progress_lib.Progress(total, done, schedule.per_step, schedule.log_steps, chief)
     every = evaluation.every if evaluation else 0
     try:
         batches = iter(make_dataset(done, total))
         logging.info("Compiling the training step; the first steps take a moment")
-        with _sigterm_noted() as terminated:
+        with _sigterm_noted() as terminated, distribution.naming_workers(step.strategy):
             while done < total:
                 stop = schedule.next_stop(done, every)
                 metrics = step.run(batches, stop - done)
@@ -133,11 +137,11 @@ def train(
                 events.write(done, {**metrics, **shown.rates})
                 if evaluation and (done % every == 0 or done == total):
                     _evaluate(step, evaluation, folder, events, state, done)
-                saves = done == total or done % schedule.save_checkpoints_steps == 0
-                if saves or terminated.is_set():
+                ends = step.agreement.any(terminated.is_set())
+                if ends or done == total or done % schedule.save_checkpoints_steps == 0:
                     events.flush()
                     folder.save(step, state)
-                if terminated.is_set() and done < total:
+                if ends and done < total:
                     logging.warning(
                         "SIGTERM: saved at step %d of %d. The same command goes on from there.",
                         done,
@@ -205,5 +209,6 @@ def _evaluate(
     best = state.get("best_value")
     better = best is None or (value > best if evaluation.higher_is_better else value < best)
     if better and not math.isnan(value):
-        replace_best(folder.folder, step.model, done, {evaluation.metric: value})
+        if distribution.is_chief(step.strategy):
+            replace_best(folder.folder, step.model, done, {evaluation.metric: value})
         state.update(best_value=value, best_step=done, best_metric=evaluation.metric)

@@ -47,12 +47,20 @@ class Progress:
       per_step: amounts of a step, over all replicas, by the name of their rate per second
         ("examples_per_second"); shown in the order given.
       log_steps: steps between two lines where the output is no terminal.
+      shows: False shows nothing.
 
     Attributes:
       rates: of the last loop, by those names; empty before there is one.
     """
 
-    def __init__(self, total: int, start: int, per_step: Mapping[str, float], log_steps: int = 50):
+    def __init__(
+        self,
+        total: int,
+        start: int,
+        per_step: Mapping[str, float],
+        log_steps: int = 50,
+        shows: bool = True,
+    ):
         self.rates: dict[str, float] = {}
         self._total = total
         self._per_step = per_step
@@ -60,8 +68,9 @@ class Progress:
         self._step = self._logged = start
         self._last = time.monotonic()
         self._first_loop = True
+        self._shows = shows
         self._bar: Any = None
-        if sys.stderr.isatty():
+        if shows and sys.stderr.isatty():
             # No drawn bar: the numbers need the width.
             self._bar = tqdm.tqdm(
                 total=total,
@@ -82,6 +91,8 @@ class Progress:
         done, seconds = step - self._step, max(now - self._last, 1e-9)
         self._step, self._last = step, now
         self.rates = {name: done * amount / seconds for name, amount in self._per_step.items()}
+        if not self._shows:
+            return
         text = describe({**metrics, **self.rates})
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
@@ -112,14 +123,21 @@ class Events:
 
     Where TensorFlow cannot write to the folder, events are written to a local one and copied at
     each flush.
+
+    Args:
+      folder: where they go.
+      writes: False writes nothing.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, writes: bool = True):
         import tensorflow as tf
 
         self._tf = tf
         self._folder = folder
         self._staged: tempfile.TemporaryDirectory[str] | None = None
+        if not writes:
+            self._writer = tf.summary.create_noop_writer()
+            return
         target = paths.local(folder)
         if not paths.tensorflow_reads(folder):
             self._staged = tempfile.TemporaryDirectory(prefix="bert_tf_events_")

@@ -21,6 +21,7 @@ from absl import logging
 from bert_tf import paths
 from bert_tf.checkpoint import original, restore
 from bert_tf.modeling.models import named_variables
+from bert_tf.training import distribution
 from bert_tf.training.step import TrainStep
 
 BEST_FILE = "best.json"
@@ -128,13 +129,32 @@ class RunFolder:
         step.set_state(state)
         return state
 
+    def check_shared(self, step: TrainStep) -> None:
+        """Checks that all workers begin at the same step.
+
+        Raises:
+          ValueError: if they do not: the folder is not the same for all.
+        """
+        if not step.agreement.all_equal(int(step.global_step.numpy())):
+            raise ValueError(
+                f"the workers find different checkpoints in {self.folder}: it has to be one folder "
+                "that all of them see (a shared file system, or gs://)"
+            )
+
     def save(self, step: TrainStep, state: Mapping[str, Any]) -> str:
         """Writes a checkpoint of this step and returns its prefix.
 
-        Whatever goes wrong, the checkpoints before it stay good.
+        Whatever goes wrong, the checkpoints before it stay good. Of several workers the chief
+        alone writes, and the others wait for it.
         """
         number = int(step.global_step.numpy())
         prefix = paths.join(self.folder, f"model.ckpt-{number}")
+        if distribution.is_chief(step.strategy):
+            self._write(step, state, prefix)
+        step.agreement.wait()
+        return prefix
+
+    def _write(self, step: TrainStep, state: Mapping[str, Any], prefix: str) -> None:
         original.write(prefix, step.tensors())
         paths.write_json(f"{prefix}.state.json", {**state, **step.state()})
         earlier = [p for p in original.all_checkpoints(self.folder) if p != prefix]
@@ -146,7 +166,6 @@ class RunFolder:
             if old not in kept:
                 original.delete(old)
                 paths.remove(f"{old}.state.json")
-        return prefix
 
 
 def take_over(step: TrainStep, checkpoint: restore.Checkpoint, slots: bool, number: bool) -> None:

@@ -15,6 +15,7 @@ from bert_tf.modeling.layers import DROPOUT_STREAMS, derive_seed
 from bert_tf.modeling.losses import Loss
 from bert_tf.modeling.models import named_variables
 from bert_tf.optimization import BertAdam, clip_scale
+from bert_tf.training.distribution import Agreement, naming_workers, several_workers
 
 # Where the number of the first bad step stands while there is none.
 _NEVER = tf.int64.max
@@ -81,6 +82,7 @@ class TrainStep:
         self.seed = seed
         self.dropout = dropout
         self.accumulation = accumulation
+        self.agreement = Agreement(strategy)
         self.variables = named_variables(model)
         self.trained = {
             name: variable
@@ -212,14 +214,16 @@ class TrainStep:
             raise ValueError(
                 f"a replica's batch of {size} cannot be cut into {count} equal micro-batches"
             )
-        size //= count
+        # [B, ...] -> [count, B / count, ...]: XLA cannot cut a piece whose place it does not know.
+        stacked = {
+            name: tf.reshape(value, tf.concat([[count, size // count], tf.shape(value)[1:]], 0))
+            for name, value in batch.items()
+        }
 
         def part(number: Any) -> tuple[list[Any], dict[str, Any]]:
-            cut = {
-                name: value[number * size : (number + 1) * size] for name, value in batch.items()
-            }
+            cut = {name: value[number] for name, value in stacked.items()}
             for name, value in cut.items():
-                value.set_shape([size, *batch[name].shape[1:]])
+                value.set_shape([size // count, *batch[name].shape[1:]])
             key = self._dropout_key(step, replica, number)
             return self._micro_batch_gradients(cut, totals, key, scale)
 
@@ -357,24 +361,29 @@ class EvalStep:
         self.outputs = outputs
         self._run = tf.function(self._step)
 
-    def run(self, dataset: Any, examples: int) -> dict[str, np.ndarray]:
+    def run(self, dataset: Any, examples: int, batches: int | None = None) -> dict[str, np.ndarray]:
         """Returns the outputs and the values by name, in the order of the examples.
 
         Args:
           dataset: batches with example_index int32 [B], -1 in rows of padding.
           examples: N; every index from 0 to N - 1 has to occur once.
+          batches: how many to take; None for all of a dataset that ends.
 
         Returns: arrays of N rows each. Rows that are shorter than others, of batches of shorter
           texts, end in zeros.
         """
         results: dict[str, np.ndarray] = {}
         seen = np.zeros(examples, np.int64)
-        batches = iter(dataset)
-        if not isinstance(batches, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+        iterator = iter(dataset)
+        if not isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
             raise TypeError(f"dataset must be a (distributed) tf.data.Dataset, not {dataset!r}")
-        while True:
+        taken = 0
+        while batches is None or taken < batches:
+            taken += 1
             try:
-                found = {name: np.asarray(value) for name, value in self._run(batches).items()}
+                with naming_workers(self.strategy):
+                    values = self._run(iterator)
+                    found = {name: np.asarray(value) for name, value in values.items()}
             except tf.errors.OutOfRangeError:
                 break
             index = found.pop("example_index")
@@ -394,10 +403,12 @@ class EvalStep:
     def _step(self, batches: Any) -> dict[str, Any]:
         # The iterator rather than a batch: its shapes are known to vary, so one trace will do.
         values = self.strategy.run(self._replica_step, args=(next(batches),))
-        return {
-            name: tf.concat(self.strategy.experimental_local_results(value), axis=0)
-            for name, value in values.items()
+        parts = {
+            name: self.strategy.experimental_local_results(value) for name, value in values.items()
         }
+        if several_workers(self.strategy):
+            return {name: part[0] for name, part in parts.items()}
+        return {name: tf.concat(part, axis=0) for name, part in parts.items()}
 
     def _replica_step(self, batch: dict[str, Any]) -> dict[str, Any]:
         outputs = self.model(batch)
@@ -405,4 +416,12 @@ class EvalStep:
         if self.values is not None:
             result.update(self.values(outputs, batch))
         result["example_index"] = batch["example_index"]
+        if several_workers(self.strategy):
+            # Every worker sees all results: the same files come of them, whoever writes.
+            context = tf.distribute.get_replica_context()
+            # The identity gives what comes from the batch itself a device to gather from.
+            result = {
+                name: context.all_gather(tf.identity(value), axis=0)
+                for name, value in result.items()
+            }
         return result

@@ -16,11 +16,10 @@ def test_one_device():
 @pytest.mark.parametrize("flags", [{}, {"tpu_zone": "zone", "gcp_project": "project"}])
 def test_a_tpu_without_a_name(flags):
     with pytest.raises(ValueError, match="--use_tpu needs --tpu_name"):
-        distribution.make_strategy(use_tpu=True, **flags)
+        distribution.make_strategy("tpu", **flags)
 
 
-@pytest.mark.parametrize("flag", ["tpu_name", "master"])
-def test_a_tpu_that_is_not_there(monkeypatch, flag):
+def test_a_tpu_that_is_not_there(monkeypatch):
     asked = []
 
     def resolver(**given):
@@ -30,7 +29,7 @@ def test_a_tpu_that_is_not_there(monkeypatch, flag):
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
     with pytest.raises(ValueError, match="the TPU 'mine' cannot be reached: no such TPU"):
         distribution.make_strategy(
-            use_tpu=True, tpu_zone="zone", gcp_project="project", **{flag: "mine"}
+            "tpu", tpu_zone="zone", gcp_project="project", tpu_name="mine"
         )
     assert asked == [{"tpu": "mine", "zone": "zone", "project": "project"}]
 
