@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import json
 import math
+import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
@@ -21,7 +22,7 @@ import numpy as np
 
 from bert_tf import paths
 from bert_tf.tokenization import BertTokenizer
-from bert_tf.tokenization.wordpiece import BasicTokenizer
+from bert_tf.tokenization.wordpiece import UNK_TOKEN, BasicTokenizer
 from data_prep.squad.reading import Context, Example
 from data_prep.squad.windows import ContextTokens, Window
 
@@ -30,11 +31,16 @@ NO_ANSWER_TEXT = "empty"
 # The null odds of a question without windows, which has no scores: as good as certain.
 NO_WINDOW_NULL_ODDS = 1e6
 # Windows decoded at a time.
-_CHUNK = 64
+_CHUNK = 128
 _MAX_CACHED_TEXTS = 1 << 16
 
 # An example, its windows, and start and end logits [T or more] of each.
 Scored = tuple[Example, Sequence[Window], Sequence[Any], Sequence[Any]]
+
+
+# A text with its start and end logit.
+_Row = tuple[str, float, float]
+_Columns = tuple[list[str], list[float], list[float]]
 
 
 class NBestAnswer(NamedTuple):
@@ -63,41 +69,81 @@ class Prediction:
     nbest: list[NBestAnswer]
 
 
-class _Word(NamedTuple):
-    """How a word's tokens lie in its tokenized text, "(no." -> "( no ."."""
-
-    text: str
-    starts: tuple[int, ...]  # of each token in `text`
-    ends: tuple[int, ...]
-    word_starts: tuple[int, ...]  # of each token in the word
-    word_ends: tuple[int, ...]
-    is_plain: bool  # character by character the word is its tokens
-
-
 class _ContextText:
-    """A context's words and tokens as two strings, and where each token is in them."""
+    """A context's text, and where each token of it is there.
 
-    __slots__ = ("begin", "end", "joined", "odd", "t_begin", "t_end", "t_word", "tokenized")
+    A word is plain if it has as many characters as its tokens say, none of which is [UNK]. The
+    original then lays them side by side, and only for plain words the places hold.
 
-    def __init__(self, words: Sequence[str], parts: Sequence[_Word]):
+    Attributes:
+      words: the words.
+      joined: the words with spaces between them; at character level the text as it is.
+      tokenized: the tokens put together to words, with spaces between them.
+      at_first: int64 [4, D], what to know of a span's first token: where it begins in `joined` and
+        in `tokenized`, where its word begins there, and how many words before are not plain.
+      at_last: int64 [3, D], of a span's last token: where it ends in `joined` and in `tokenized`,
+        and how many words up to its own are not plain.
+      doc: the tokens.
+    """
+
+    __slots__ = (
+        "at_first",
+        "at_last",
+        "doc",
+        "joined",
+        "tokenized",
+        "words",
+    )
+
+    def __init__(self, context: Context, doc: ContextTokens):
+        self.doc = doc
+        self.joined = context.text
+        self.words: list[str] = []
+        self.tokenized = ""
+        self.at_first = np.zeros((4, len(doc.ids)), np.int64)
+        self.at_last = np.zeros((3, len(doc.ids)), np.int64)
+        self.at_first[0] = doc.first_words
+        self.at_last[0] = doc.last_words + 1
+
+    def use_words(
+        self,
+        words: list[str],
+        pieces: list[str],
+        sizes: np.ndarray,
+        goes_on: np.ndarray,
+        says_nothing: np.ndarray,
+    ) -> None:
+        """Sets what is needed at word level.
+
+        `pieces` are the tokens, `sizes` their lengths without "##", `goes_on` who has it;
+        `says_nothing` who, as [UNK], is not made of the word's characters.
+        """
+        assert self.doc.word_starts is not None
+        self.words = words
         self.joined = " ".join(words)
-        # A space after each word, so that tokens of different words stay apart.
-        self.tokenized = " ".join([part.text for part in parts])
-        counts = [len(part.starts) for part in parts]
-        word_at = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
-        text_at = np.cumsum([0, *(len(part.text) + 1 for part in parts)])[:-1]
-        of_word = np.repeat(np.arange(len(parts)), counts)
-
-        def flat(lists: list[tuple[int, ...]]) -> np.ndarray:
-            return np.fromiter(itertools.chain.from_iterable(lists), np.int64, len(of_word))
-
-        self.t_word = text_at[of_word]
-        self.t_begin = self.t_word + flat([part.starts for part in parts])
-        self.t_end = self.t_word + flat([part.ends for part in parts])
-        self.begin = word_at[of_word] + flat([part.word_starts for part in parts])
-        self.end = word_at[of_word] + flat([part.word_ends for part in parts])
-        # Words that are not plain, up to each word.
-        self.odd = np.cumsum([0, *(not part.is_plain for part in parts)])
+        self.tokenized = " ".join(pieces).replace(" ##", "")
+        of_word = self.doc.first_words
+        word_sizes = np.fromiter(map(len, words), np.int64, len(words))
+        word_at = (word_sizes + 1).cumsum() - word_sizes - 1
+        after = np.zeros(len(sizes) + 1, np.int64)  # characters of the tokens, without spaces
+        sizes.cumsum(out=after[1:])
+        before = after[:-1]
+        first = self.doc.word_starts[of_word]  # [D], the first token of each token's word
+        begin = word_at[of_word] + before - before[first]
+        self.at_first[0] = begin
+        self.at_last[0] = begin + sizes
+        in_tokenized = before + (~goes_on).cumsum() - 1
+        self.at_first[1] = in_tokenized
+        self.at_first[2] = in_tokenized[first]
+        self.at_last[1] = in_tokenized + sizes
+        # The original lays the two side by side only if they have as many characters.
+        is_odd = np.diff(after[self.doc.word_starts]) != word_sizes
+        is_odd[of_word[says_nothing]] = True
+        if is_odd.any():
+            odd = np.zeros(len(words) + 1, np.int64)
+            is_odd.cumsum(out=odd[1:])
+            self.at_first[3] = odd[of_word]
+            self.at_last[2] = odd[of_word + 1]
 
 
 class Decoder:
@@ -135,14 +181,23 @@ class Decoder:
                 raise ValueError(f"{name}={value}: it must be at least 1.")
         self.tokenizer = tokenizer
         self.n_best_size = n_best_size
+        self._step = n_best_size + n_best_size // 10
         self.max_answer_length = max_answer_length
         self.version_2_with_negative = version_2_with_negative
         self.null_score_diff_threshold = null_score_diff_threshold
         self._basic = BasicTokenizer(tokenizer.do_lower_case, tokenizer.strip_accents)
-        self._words: dict[str, _Word] = {}
         self._texts: dict[tuple[str, str], str] = {}
-        self._contexts: OrderedDict[int, tuple[ContextTokens, _ContextText, list[str]]]
-        self._contexts = OrderedDict()
+        self._contexts: OrderedDict[int, _ContextText] = OrderedDict()
+        # Of each token of the vocabulary.
+        self._sizes = np.zeros(tokenizer.vocab_size, np.int64)
+        self._goes_on = np.zeros(tokenizer.vocab_size, bool)
+        self._says_nothing = np.zeros(tokenizer.vocab_size, bool)
+        for token in (UNK_TOKEN, *tokenizer.never_split):
+            if token in tokenizer.vocab:
+                self._says_nothing[tokenizer.vocab[token]] = True
+        for token_id, token in tokenizer.inv_vocab.items():
+            self._goes_on[token_id] = token.startswith("##")
+            self._sizes[token_id] = len(token.removeprefix("##"))
 
     def __call__(self, scored: Iterable[Scored]) -> Iterator[tuple[Example, Prediction]]:
         """Yields each example with its prediction, in order; holds some dozens at a time.
@@ -159,7 +214,7 @@ class Decoder:
         size = 0
         for item in scored:
             chunk.append(item)
-            size += len(item[1])
+            size += max(1, len(item[1]))
             if size >= _CHUNK:
                 yield from self._decode(chunk)
                 chunk, size = [], 0
@@ -169,129 +224,139 @@ class Decoder:
     def _decode(self, chunk: list[Scored]) -> Iterator[tuple[Example, Prediction]]:
         windows = [window for item in chunk for window in item[1]]
         found = _find_spans(chunk, windows, self.n_best_size, self.max_answer_length)
-        # Spans and windows before each example.
-        last_windows = np.cumsum([len(item[1]) for item in chunk])
-        bounds = np.searchsorted(found.window, [0, *last_windows]).tolist()
-        first = 0
+        # Windows and spans before each example.
+        windows_before = [0, *itertools.accumulate(len(item[1]) for item in chunk)]
+        spans_before = np.searchsorted(found.window, windows_before).tolist()
+        orders = []
+        sources = []
         for number, (example, its, _, _) in enumerate(chunk):
-            spans = slice(bounds[number], bounds[number + 1])
-            prediction = self._predict(example, its, found, spans, first)
-            first += len(its)
-            yield example, prediction
+            first, last = spans_before[number], spans_before[number + 1]
+            orders.append((-found.score[first:last]).argsort(kind="stable") + first)
+            sources.append(self._context_text(example.context, its[0].doc) if its else None)
+        # The first few spans nearly always have N different texts between them.
+        heads = [order[: self._step] for order in orders]
+        columns = self._columns(found, heads, sources)
+        for number, (source, order) in enumerate(zip(sources, orders)):
+            shown = slice(windows_before[number], windows_before[number + 1])
+            if source is None:
+                prediction = self._without_windows()
+            else:
+                prediction = self._predict(
+                    windows[shown], source, found, order, columns[number], shown.start
+                )
+            yield chunk[number][0], prediction
+
+    def _without_windows(self) -> Prediction:
+        if self.version_2_with_negative:
+            return Prediction("", "", NO_WINDOW_NULL_ODDS, [NBestAnswer("", 1.0, 0.0, 0.0)])
+        nbest = [NBestAnswer(NO_ANSWER_TEXT, 1.0, 0.0, 0.0)]
+        return Prediction(NO_ANSWER_TEXT, NO_ANSWER_TEXT, None, nbest)
 
     def _predict(
         self,
-        example: Example,
         windows: Sequence[Window],
+        source: _ContextText,
         found: "_Spans",
-        spans: slice,
+        order: np.ndarray,
+        columns: _Columns,
         first: int,
     ) -> Prediction:
+        """Makes a prediction of the spans in `order`; `columns` are those of the first `_step`.
+
+        `first` is the place of the first window in `found`.
+        """
         version_2 = self.version_2_with_negative
-        if not windows:
-            text = "" if version_2 else NO_ANSWER_TEXT
-            odds = NO_WINDOW_NULL_ODDS if version_2 else None
-            return Prediction(text, "", odds, [NBestAnswer(text, 1.0, 0.0, 0.0)])
-        scores = found.score[spans]
+        n_best = self.n_best_size
         null = (0.0, 0.0)
         null_score = 0.0
+        null_at = -1
         if version_2:
-            null_scores = found.null[first : first + len(windows), 0]
-            least = first + int(null_scores.argmin())
-            null_score, *null_logits = found.null[least].tolist()
-            null = (null_logits[0], null_logits[1])
-            scores = np.append(scores, null_score)
-        order = np.argsort(-scores, kind="stable")
-        entries = self._different_texts(example, windows[0].doc, found, spans, order, null)
+            least = first + int(found.null[first : first + len(windows), 0].argmin())
+            null_score, start, end = found.null[least].tolist()
+            null = (start, end)
+            # It comes after all spans of its score.
+            null_at = int(np.count_nonzero(found.score[order] >= null_score))
+        texts, starts, ends = columns
+        at = 0
+        while True:
+            if at <= null_at < at + self._step:
+                texts.insert(null_at, "")
+                starts.insert(null_at, null[0])
+                ends.insert(null_at, null[1])
+            different = dict.fromkeys(texts)
+            at += self._step
+            if len(different) >= n_best or at > len(order):
+                break
+            [more] = self._columns(found, [order[at : at + self._step]], [source])
+            texts += more[0]
+            starts += more[1]
+            ends += more[2]
+        if len(different) < len(texts):
+            # Of equal texts the first one stays.
+            places = {texts[place]: place for place in range(len(texts) - 1, -1, -1)}
+            kept = [places[text] for text in different]
+            texts = list(different)
+            starts, ends = [starts[place] for place in kept], [ends[place] for place in kept]
+        texts, starts, ends = texts[:n_best], starts[:n_best], ends[:n_best]
+        more_rows: list[_Row] = []
         if version_2:
-            if all(text for text, _, _ in entries):
-                entries.append(("", *null))
-            if not any(text for text, _, _ in entries):
+            if "" not in texts:
+                more_rows.append(("", *null))
+            if len(texts) + len(more_rows) == 1:
                 # The original stops here. No span was among the best positions: look at all.
-                entries.append(self._best_of_all(example, windows, found, first))
-        elif not entries:
-            entries.append((NO_ANSWER_TEXT, 0.0, 0.0))
-        probabilities = _softmax([start + end for _, start, end in entries])
-        nbest = [
-            NBestAnswer(text, probability, start, end)
-            for (text, start, end), probability in zip(entries, probabilities)
-        ]
+                more_rows.append(self._best_of_all(windows, source, found, first))
+        elif not texts:
+            more_rows.append((NO_ANSWER_TEXT, 0.0, 0.0))
+        for text, start, end in more_rows:
+            texts.append(text)
+            starts.append(start)
+            ends.append(end)
+        probabilities = _softmax(list(map(operator.add, starts, ends)))
+        nbest = list(map(NBestAnswer._make, zip(texts, probabilities, starts, ends)))
         if not version_2:
-            return Prediction(nbest[0].text, nbest[0].text, None, nbest)
-        best_text, start, end = next((entry for entry in entries if entry[0]), ("", *null))
-        odds = null_score - start - end
-        text = "" if odds > self.null_score_diff_threshold else best_text
-        return Prediction(text, best_text, odds, nbest)
+            return Prediction(texts[0], texts[0], None, nbest)
+        best = nbest[0] if texts[0] else nbest[1]
+        odds = null_score - best.start_logit - best.end_logit
+        text = "" if odds > self.null_score_diff_threshold else best.text
+        return Prediction(text, best.text, odds, nbest)
 
-    def _different_texts(
+    def _columns(
         self,
-        example: Example,
-        doc: ContextTokens,
         found: "_Spans",
-        spans: slice,
-        order: np.ndarray,
-        null: tuple[float, float],
-    ) -> list[tuple[str, float, float]]:
-        """Returns the first texts of the spans in `order`, no text twice, with their logits."""
-        entries: list[tuple[str, float, float]] = []
-        seen: set[str] = set()
-        count = spans.stop - spans.start
-        step = 2 * self.n_best_size
-        for at in range(0, len(order), step):
-            some = order[at : at + step]
-            # The null entry comes after all spans.
-            null_at = np.flatnonzero(some == count)
-            chosen = some[some < count] + spans.start
-            logits = zip(found.start_logit[chosen].tolist(), found.end_logit[chosen].tolist())
-            texts = self._texts_of(example, doc, found.first[chosen], found.last[chosen])
-            rows: Iterable[tuple[str, tuple[float, float]]] = zip(texts, logits)
-            if len(null_at):
-                split = int(null_at[0])
-                rows = itertools.chain(itertools.islice(rows, split), [("", null)], rows)
-            for text, (start, end) in rows:
-                if text in seen:
-                    continue
-                seen.add(text)
-                entries.append((text, start, end))
-                if len(entries) >= self.n_best_size:
-                    return entries
-        return entries
+        chosen: list[np.ndarray],
+        sources: Sequence[_ContextText | None],
+    ) -> list[_Columns]:
+        """Returns texts, start and end logits of the spans of several examples.
 
-    def _texts_of(
-        self, example: Example, doc: ContextTokens, first: np.ndarray, last: np.ndarray
-    ) -> Iterator[str]:
-        """Yields the text of spans, given their first and last token in the context."""
-        context = example.context
-        if context.character_level:
-            text = context.text
-            ends = (doc.last_words[last] + 1).tolist()
-            for start, end in zip(doc.first_words[first].tolist(), ends):
-                yield text[start:end]
-            return
-        source, words = self._context_text(context, doc)
-        first_words, last_words = doc.first_words[first], doc.first_words[last]
-        odd = source.odd[last_words + 1] - source.odd[first_words]
-        joined, tokenized = source.joined, source.tokenized
-        for begin, end, t_begin, t_end, t_word, is_odd, number in zip(
-            source.begin[first].tolist(),
-            source.end[last].tolist(),
-            source.t_begin[first].tolist(),
-            source.t_end[last].tolist(),
-            source.t_word[first].tolist(),
-            odd.tolist(),
-            range(len(first)),
-        ):
-            # The original looks for the answer's tokens in the tokenized words and takes the first
-            # place: the right one, or one before it in the same word.
-            if not is_odd and (
-                t_begin == t_word or tokenized.find(tokenized[t_begin:t_end], t_word) == t_begin
-            ):
-                yield joined[begin:end]
-            else:
-                ids = doc.ids[int(first[number]) : int(last[number]) + 1].tolist()
-                predicted = join_pieces(self.tokenizer.convert_ids_to_tokens(ids))
-                original = " ".join(words[int(first_words[number]) : int(last_words[number]) + 1])
-                yield self._aligned(predicted, original)
+        `chosen` are the places of their spans in `found`, `sources` their contexts.
+        """
+        first, last, starts, ends = found.look_up(np.concatenate(chosen))
+        begins, stops, unclear = _places(first, last, chosen, sources)
+        columns: list[_Columns] = []
+        at = 0
+        for source, spans in zip(sources, chosen):
+            if source is None:
+                columns.append(([], [], []))
+                continue
+            joined = source.joined
+            here = slice(at, at + len(spans))
+            texts = [joined[begin:stop] for begin, stop in zip(begins[here], stops[here])]
+            while unclear and unclear[-1][0] < here.stop:
+                number, is_plain, begin, end, word = unclear.pop()
+                if not _is_found(source, is_plain, begin, end, word):
+                    text = self._aligned_text(source, int(first[number]), int(last[number]))
+                    texts[number - at] = text
+            columns.append((texts, starts[here], ends[here]))
+            at = here.stop
+        return columns
+
+    def _aligned_text(self, source: _ContextText, first: int, last: int) -> str:
+        """Returns the text of a span whose places do not hold."""
+        ids = source.doc.ids[first : last + 1].tolist()
+        predicted = join_pieces(self.tokenizer.convert_ids_to_tokens(ids))
+        of_word = source.doc.first_words
+        original = " ".join(source.words[of_word[first] : of_word[last] + 1])
+        return self._aligned(predicted, original)
 
     def _aligned(self, predicted: str, original: str) -> str:
         key = predicted, original
@@ -302,88 +367,126 @@ class Decoder:
             text = self._texts[key] = align(predicted, original, self._basic)
         return text
 
-    def _context_text(self, context: Context, doc: ContextTokens) -> tuple[_ContextText, list[str]]:
+    def _context_text(self, context: Context, doc: ContextTokens) -> _ContextText:
         # Questions of a context come one after the other: a few contexts are enough.
         kept = self._contexts.get(id(doc))
-        if kept is None or kept[0] is not doc:
-            words = context.words
-            known = self._words
-            parts = []
-            assert doc.word_starts is not None
-            starts = doc.word_starts.tolist()
-            for number, word in enumerate(words):
-                part = known.get(word)
-                if part is None:
-                    if len(known) >= _MAX_CACHED_TEXTS:
-                        known.clear()
-                    ids = doc.ids[starts[number] : starts[number + 1]].tolist()
-                    part = known[word] = self._word(word, ids)
-                parts.append(part)
-            kept = self._contexts[id(doc)] = doc, _ContextText(words, parts), words
+        if kept is None or kept.doc is not doc:
+            kept = self._contexts[id(doc)] = _ContextText(context, doc)
+            if doc.word_starts is not None:
+                words = context.words
+                pieces = self.tokenizer.convert_ids_to_tokens(doc.ids.tolist())
+                ids = doc.ids
+                kept.use_words(
+                    words, pieces, self._sizes[ids], self._goes_on[ids], self._says_nothing[ids]
+                )
             if len(self._contexts) > 8:
                 self._contexts.popitem(last=False)
-        return kept[1], kept[2]
-
-    def _word(self, word: str, ids: list[int]) -> _Word:
-        text = " ".join(self._basic.tokenize(word))
-        starts, ends, word_starts, word_ends = [], [], [], []
-        at = word_at = 0
-        is_plain = True
-        for number, piece in enumerate(self.tokenizer.convert_ids_to_tokens(ids)):
-            if piece.startswith("##"):
-                piece = piece[2:]
-            elif number:
-                at += 1  # the space
-            starts.append(at)
-            word_starts.append(word_at)
-            is_plain &= text.startswith(piece, at)
-            at += len(piece)
-            word_at += len(piece)
-            ends.append(at)
-            word_ends.append(word_at)
-        is_plain &= at == len(text) and word_at == len(word)
-        return _Word(
-            text, tuple(starts), tuple(ends), tuple(word_starts), tuple(word_ends), is_plain
-        )
+        return kept
 
     def _best_of_all(
-        self, example: Example, windows: Sequence[Window], found: "_Spans", first: int
-    ) -> tuple[str, float, float]:
+        self, windows: Sequence[Window], source: _ContextText, found: "_Spans", first: int
+    ) -> _Row:
         """Returns the best of all spans, not only of those between the best positions."""
-        best: tuple[float, int, float, float, int, int] | None = None
+        best = -math.inf
+        logits = (0.0, 0.0)
+        span = (0, 0)
         for number, window in enumerate(windows, first):
             offset, size = window.doc_offset, window.doc_length
-            starts = found.starts[number, offset : offset + size]
-            ends = found.ends[number, offset : offset + size]
+            starts = found.starts[number, offset : offset + size].astype(np.float64)
+            ends = found.ends[number, offset : offset + size].astype(np.float64)
             if window.max_context is not None:
                 starts = np.where(window.max_context, starts, -np.inf)
             for length in range(min(self.max_answer_length, size)):
                 sums = starts[: size - length] + ends[length:]
                 at = int(sums.argmax())
-                if best is None or sums[at] > best[0]:
-                    at_doc = window.doc_start + at
-                    best = (
-                        float(sums[at]), number, float(starts[at]), float(ends[at + length]),
-                        at_doc, at_doc + length,
-                    )  # fmt: skip
-        assert best is not None
-        tokens = np.array([best[4]]), np.array([best[5]])
-        [text] = self._texts_of(example, windows[0].doc, *tokens)
-        return text, best[2], best[3]
+                if sums[at] > best:
+                    best = float(sums[at])
+                    logits = (float(starts[at]), float(ends[at + length]))
+                    span = (window.doc_start + at, window.doc_start + at + length)
+        places = np.array([span[0]]), np.array([span[1]])
+        [begin], [stop], unclear = _places(*places, [places[0]], [source])
+        text = source.joined[begin:stop]
+        if unclear and not _is_found(source, *unclear[0][1:]):
+            text = self._aligned_text(source, *span)
+        return (text, *logits)
+
+
+# Number of a span; are all its words plain?; where it begins and ends in the tokenized words, and
+# where its first word does.
+_Unclear = tuple[int, bool, int, int, int]
+
+
+def _is_found(source: _ContextText, is_plain: bool, begin: int, end: int, word: int) -> bool:
+    """Tells whether the places of an unclear span hold.
+
+    The original looks for the answer's tokens in the tokenized words and takes the first place:
+    the right one, or one before it in the same word.
+    """
+    tokenized = source.tokenized
+    return is_plain and tokenized.find(tokenized[begin:end], word) == begin
+
+
+def _places(
+    first: np.ndarray,
+    last: np.ndarray,
+    chosen: list[np.ndarray],
+    sources: Sequence[_ContextText | None],
+) -> tuple[list[int], list[int], list[_Unclear]]:
+    """Looks up where spans of several examples are in their contexts.
+
+    Args:
+      first, last: their first and last tokens, one example's after the other's.
+      chosen: one for each example, as long as it has spans.
+      sources: the examples' contexts.
+
+    Returns:
+      begin and end of each in `joined`; which ones must be looked at closer, the last one first.
+    """
+    parts: list[_ContextText] = []
+    offsets = []
+    offset = 0
+    for source in sources:
+        if source is not None and (not parts or parts[-1] is not source):
+            offset += len(parts[-1].doc.ids) if parts else 0
+            parts.append(source)
+        offsets.append(offset)
+    if not parts:
+        return [], [], []
+    shift = np.repeat(offsets, [len(spans) for spans in chosen])
+    at_first = np.concatenate([part.at_first for part in parts], axis=1)[:, first + shift]
+    at_last = np.concatenate([part.at_last for part in parts], axis=1)[:, last + shift]
+    is_plain = at_last[2] <= at_first[3]
+    unclear = (~is_plain | (at_first[1] > at_first[2])).nonzero()[0][::-1]
+    columns = unclear, is_plain[unclear], at_first[1][unclear], at_last[1][unclear]
+    rows = zip(*(column.tolist() for column in columns), at_first[2][unclear].tolist())
+    return at_first[0].tolist(), at_last[0].tolist(), list(rows)
 
 
 class _Spans(NamedTuple):
     """The spans of W windows, in the order in which the original meets them, and null scores."""
 
     window: np.ndarray  # [spans], which window
-    first: np.ndarray  # [spans], first and last token in the context
-    last: np.ndarray
-    start_logit: np.ndarray  # float64 [spans]
+    pair: np.ndarray  # [spans], place in [W, N, N]: window, start, end, best first
+    score: np.ndarray  # float64 [spans], start plus end logit
+    first: np.ndarray  # [W, N], the context's token at each of the best starts
+    last: np.ndarray  # [W, N], and at the best ends
+    start_logit: np.ndarray  # float64 [W, N]
     end_logit: np.ndarray
-    score: np.ndarray  # float64 [spans], their sum
     null: np.ndarray  # float64 [W, 3], sum, start and end logit of [CLS]
-    starts: np.ndarray  # float64 [W, L], all logits, -inf where there are none
+    starts: np.ndarray  # [W, L], all logits, -inf where there are none
     ends: np.ndarray
+
+    def look_up(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[float], list[float]]:
+        """Returns first and last token, start and end logit of each."""
+        size = self.first.shape[1]
+        start, rank = np.divmod(self.pair[spans], size)
+        end = start // size * size + rank
+        return (
+            self.first.ravel()[start],
+            self.last.ravel()[end],
+            self.start_logit.ravel()[start].tolist(),
+            self.end_logit.ravel()[end].tolist(),
+        )
 
 
 def _find_spans(
@@ -391,39 +494,39 @@ def _find_spans(
 ) -> _Spans:
     starts = _stack([(example, its, logits) for example, its, logits, _ in chunk], "start")
     ends = _stack([(example, its, logits) for example, its, _, logits in chunk], "end")
-    if not windows:
-        none = np.zeros(0, np.int64)
-        empty = np.zeros(0)
-        return _Spans(none, none, none, empty, empty, empty, np.zeros((0, 3)), starts, ends)
-    offset = np.array([window.doc_offset for window in windows])[:, None]
-    size = np.array([window.doc_length for window in windows])[:, None]
+    column = (len(windows), 1)
+    offset = np.array([window.doc_offset for window in windows], np.int32).reshape(column)
+    size = np.array([window.doc_length for window in windows], np.int32).reshape(column)
+    doc_start = np.array([window.doc_start for window in windows], np.int32).reshape(column)
     at_start = _best_positions(starts, n_best)  # [W, N]
     at_end = _best_positions(ends, n_best)
-    in_start = at_start - offset  # in the window's part of the context
-    in_end = at_end - offset
+    start_logit = np.take_along_axis(starts, at_start, 1).astype(np.float64)
+    end_logit = np.take_along_axis(ends, at_end, 1).astype(np.float64)
+    in_start = (at_start - offset).astype(np.int32)  # in the window's part of the context
+    in_end = (at_end - offset).astype(np.int32)
     start_ok = (in_start >= 0) & (in_start < size)
     end_ok = (in_end >= 0) & (in_end < size)
     for number, window in enumerate(windows):
         if window.max_context is not None:
             ok = start_ok[number]
             ok[ok] = window.max_context[in_start[number][ok]]
-    length = at_end[:, None, :] - at_start[:, :, None]  # [W, N, N], minus 1
-    ok_pairs = (
-        start_ok[:, :, None] & end_ok[:, None, :] & (length >= 0) & (length < max_answer_length)
-    )
-    window_at, start_at, end_at = np.nonzero(ok_pairs)
-    first, last = in_start[window_at, start_at], in_end[window_at, end_at]
-    doc_start = np.array([window.doc_start for window in windows])[window_at]
-    start_logit = starts[window_at, at_start[window_at, start_at]]
-    end_logit = ends[window_at, at_end[window_at, end_at]]
-    null = np.stack([starts[:, 0] + ends[:, 0], starts[:, 0], ends[:, 0]], axis=1)
+    # What is no place for a start or end is put so far away that no length fits.
+    far_start = np.where(start_ok, in_start, np.int32(2**30))
+    far_end = np.where(end_ok, in_end, np.int32(-1))
+    length = far_end[:, None, :] - far_start[:, :, None]  # [W, N, N], minus 1
+    pair = ((length >= 0) & (length < max_answer_length)).ravel().nonzero()[0]
+    score = (start_logit[:, :, None] + end_logit[:, None, :]).ravel()[pair]
+    null = np.stack([starts[:, 0], starts[:, 0], ends[:, 0]], axis=1).astype(np.float64)
+    null[:, 0] += null[:, 2]
+    window_at = pair // max(1, length.shape[1] ** 2)
     return _Spans(
         window_at,
-        doc_start + first,
-        doc_start + last,
+        pair,
+        score,
+        in_start + doc_start,
+        in_end + doc_start,
         start_logit,
         end_logit,
-        start_logit + end_logit,
         null,
         starts,
         ends,
@@ -433,32 +536,40 @@ def _find_spans(
 def _stack(
     chunk: Iterable[tuple[Example, Sequence[Window], Sequence[Any]]], name: str
 ) -> np.ndarray:
-    """Returns the logits of all windows, float64 [W, L], -inf where a row is shorter."""
-    rows = []
+    """Returns the logits of all windows, [W, L], -inf where a row is shorter.
+
+    float32 if all rows are, else float64: sums are float64 in any case.
+    """
+    rows: list[np.ndarray] = []
+    shown: list[tuple[Example, Window]] = []
     for example, windows, logits in chunk:
         if len(logits) != len(windows):
             raise ValueError(
                 f"question {example.qas_id!r}: {len(windows)} windows, but {name} logits of "
                 f"{len(logits)}; each window needs its own."
             )
-        for window, row in zip(windows, logits):
-            array = np.asarray(row, np.float64)
-            where = f"question {example.qas_id!r}, window {window.doc_span_index}"
-            if array.ndim != 1 or len(array) < window.length:
-                raise ValueError(
-                    f"{where}: {name} logits of shape {array.shape} for {window.length} tokens."
-                )
-            if not np.isfinite(array).all():
-                raise ValueError(
-                    f"{where}: a {name} logit is not finite; the model's weights are not right."
-                )
-            rows.append(array)
+        rows += [np.asarray(row) for row in logits]
+        shown += [(example, window) for window in windows]
+
+    def where(number: int) -> str:
+        return f"question {shown[number][0].qas_id!r}, window {shown[number][1].doc_span_index}"
+
+    for number, ((_, window), row) in enumerate(zip(shown, rows)):
+        if row.ndim != 1 or len(row) < window.length:
+            raise ValueError(
+                f"{where(number)}: {name} logits of shape {row.shape} for {window.length} tokens."
+            )
     longest = max(map(len, rows), default=1)
-    if rows and all(len(row) == longest for row in rows):
-        return np.stack(rows)
-    stacked = np.full((len(rows), longest), -np.inf)
+    dtype = np.float32 if all(row.dtype == np.float32 for row in rows) else np.float64
+    stacked = np.full((len(rows), longest), -np.inf, dtype)
     for target, row in zip(stacked, rows):
         target[: len(row)] = row
+    finite = np.isfinite(stacked).sum(axis=1) == [len(row) for row in rows]
+    if not finite.all():
+        raise ValueError(
+            f"{where(int(finite.argmin()))}: a {name} logit is not finite; the model's weights "
+            "are not right."
+        )
     return stacked
 
 

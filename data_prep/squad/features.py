@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from data_prep.input_pipeline import TEXT
 from data_prep.squad.windows import Window, batch
 
 
@@ -22,6 +23,7 @@ class WindowFeatures:
     """
 
     example_weights: np.ndarray | None = None
+    signature = TEXT
 
     def __init__(self, windows: Sequence[Window], max_seq_length: int):
         self.windows = windows
