@@ -97,7 +97,11 @@ def check_files(spec: Sequence[Feature], files: Sequence[str]) -> None:
 
     for file in files:
         for record in records.read_records(file):
-            problem = mismatch(spec, records.parse_example(record))
+            try:
+                example = records.parse_example(record)
+            except ValueError as error:
+                raise ValueError(f"{file}: record 0: {error}; is it a file of records?") from None
+            problem = mismatch(spec, example)
             if problem:
                 raise ValueError(
                     f"{file}: the records do not fit the flags: {problem}. Give the lengths that "

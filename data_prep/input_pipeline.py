@@ -4,10 +4,10 @@ Which examples stand in a batch is computed here from the seed and the batch's n
 run that is resumed at any step sees what it would have seen. TensorFlow is imported only where a
 tf.data.Dataset is built.
 
-Letters: N examples, B batch, T padded length, L labels.
+Letters: N examples, B batch, C choices, T padded length, L labels.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,19 +21,33 @@ POOL_BATCHES = 32
 BUCKET = 8
 
 
+# Name of an array of `Batchable.dense` -> its shape behind B, None for T, and its dtype.
+Signature = Mapping[str, tuple[tuple[int | None, ...], Any]]
+TEXT: Signature = {
+    name: ((None,), np.int32) for name in ("input_ids", "input_mask", "segment_ids")
+}
+
+
 class Batchable(Protocol):
     """What the datasets need of features; `data_prep.tasks.featurize.Features` is one."""
 
-    labels: np.ndarray
     max_seq_length: int
     example_weights: np.ndarray | None
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """[N, ...], one for each example; None where `dense` returns label_ids."""
 
     @property
     def lengths(self) -> np.ndarray:
         """[N] int."""
 
+    @property
+    def signature(self) -> Signature:
+        """What `dense` returns."""
+
     def dense(self, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """int32 [B, T] arrays for some examples; -1 is a row of padding."""
+        """Arrays [B, ...] for some examples; -1 is a row of padding."""
 
 
 def bucket_length(longest: int, max_seq_length: int) -> int:
@@ -187,8 +201,8 @@ def host_batch(
       shard_count: number of hosts. T is the same on all of them.
 
     Returns:
-      input_ids, input_mask, segment_ids: int32 [B / count, T].
-      label_ids: int32 or float32 [B / count], or float32 [B / count, L].
+      what `features.dense` returns: mostly input_ids, input_mask, segment_ids, int32 [B / count, T].
+      label_ids: int32 or float32 [B / count], float32 [B / count, L] or int32 [B / count, T].
       is_real_example: float32 [B / count], 0 in rows of padding.
       example_index: int32 [B / count], the numbers of the examples, -1 in rows of padding.
       example_weight: float32 [B / count]; only if the features have weights.
@@ -200,9 +214,10 @@ def host_batch(
     rows = shard(indices, shard_index, shard_count)
     real = rows >= 0
     batch = features.dense(rows, length)
-    labels = features.labels[rows]
-    labels[~real] = 0
-    batch["label_ids"] = labels
+    if features.labels is not None:
+        labels = features.labels[rows]
+        labels[~real] = 0
+        batch["label_ids"] = labels
     batch["is_real_example"] = real.astype(np.float32)
     batch["example_index"] = rows.astype(np.int32)
     if features.example_weights is not None:
@@ -281,12 +296,15 @@ def _dataset(
 
     length = features.max_seq_length if pad_to_max_length else None
     signature: dict[str, Any] = {
-        name: tf.TensorSpec([rows, length], tf.int32)
-        for name in ("input_ids", "input_mask", "segment_ids")
+        name: tf.TensorSpec(
+            [rows, *(length if size is None else size for size in shape)], tf.as_dtype(dtype)
+        )
+        for name, (shape, dtype) in features.signature.items()
     }
-    signature["label_ids"] = tf.TensorSpec(
-        [rows, *features.labels.shape[1:]], tf.as_dtype(features.labels.dtype)
-    )
+    if features.labels is not None:
+        signature["label_ids"] = tf.TensorSpec(
+            [rows, *features.labels.shape[1:]], tf.as_dtype(features.labels.dtype)
+        )
     signature["is_real_example"] = tf.TensorSpec([rows], tf.float32)
     if with_index:
         signature["example_index"] = tf.TensorSpec([rows], tf.int32)

@@ -38,11 +38,23 @@ class DynamicMasking:
 
 
 def is_masked(files: Sequence[str]) -> bool:
-    """Tells whether the records of the first file that has any were masked when made."""
+    """Tells whether the records were masked when made, by the first one of each file.
+
+    Raises:
+      ValueError: some were and some were not; names a file of each kind.
+    """
+    found: dict[bool, str] = {}
     for file in files:
         for record in records.read_records(file):
-            return "masked_lm_positions" in records.parse_example(record)
-    return True
+            with contextlib.suppress(ValueError):  # PretrainingData says what is wrong.
+                found.setdefault("masked_lm_positions" in records.parse_example(record), file)
+            break
+    if len(found) == 2:
+        raise ValueError(
+            f"{found[False]} holds records without masks (--dynamic_masking), {found[True]} "
+            "records with masks: give files of one kind."
+        )
+    return False not in found
 
 
 class PretrainingData:
@@ -141,7 +153,8 @@ class PretrainingData:
         found = self._files.read(np.maximum(indices, 0))
         try:
             parsed = tf.io.parse_example(found, self._parsing)
-        except tf.errors.InvalidArgumentError as error:
+        # TensorFlow's message quotes the record, which need not be text.
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
             for index, record in zip(indices.tolist(), found, strict=True):
                 try:
                     problem = feature_spec.mismatch(self._spec, records.parse_example(record))
@@ -151,7 +164,7 @@ class PretrainingData:
                     raise ValueError(
                         f"{self._files.where(max(index, 0))} does not fit the flags: {problem}."
                     ) from None
-            raise ValueError(f"a record cannot be read: {error.message}") from None
+            raise ValueError(f"a record cannot be read: {error}") from None
         return {name: value.numpy() for name, value in parsed.items()}
 
     def _check_values(self, batch: dict[str, np.ndarray], indices: np.ndarray) -> None:

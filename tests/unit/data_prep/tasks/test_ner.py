@@ -1,0 +1,480 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.tokenization import BertTokenizer
+from data_prep.tasks import ner
+from data_prep.tasks.ner import NerTask, Sentence, featurize, read_conll, write_predictions
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+UNK, CLS, SEP = 1, 2, 3
+LABELS = ("O", "B-A", "I-A")
+
+
+def make_tokenizer():
+    # A word of n letters is n pieces: "abc" -> a ##b ##c.
+    letters = "abcdefghij"
+    tokens = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
+    return BertTokenizer.from_vocab({token: i for i, token in enumerate(tokens)})
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text, name="file.txt"):
+        data = text if isinstance(text, bytes) else text.encode()
+        (tmp_path / name).write_bytes(data)
+        return str(tmp_path / name)
+
+    return write_file
+
+
+def sentence(text, document=0, tags=None):
+    words = text.split()
+    return Sentence("t-0", words, tags, list(range(1, len(words) + 1)), document)
+
+
+def words_of(file):
+    return [" ".join(one.words) for one in file.sentences]
+
+
+def text_of(path):
+    return Path(path).read_bytes().decode()
+
+
+# Reading.
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP I-ORG
+rejects VBZ B-VP O
+ \t
+\t
+German JJ B-NP I-MISC
+British JJ I-NP B-MISC
+-DOCSTART- -X- -X- O
+
+Blackburn NNP B-NP I-PER
+"""
+
+
+def test_read_four_columns(write):
+    file = read_conll(write(CONLL))
+    assert words_of(file) == ["EU rejects", "German British", "Blackburn"]
+    assert [one.tags for one in file.sentences] == [["B-ORG", "O"], ["B-MISC"] * 2, ["B-PER"]]
+    assert [one.lines for one in file.sentences] == [[3, 4], [7, 8], [11]]
+    assert [one.document for one in file.sentences] == [0, 0, 1]
+    assert [one.guid for one in file.sentences] == ["train-0", "train-1", "train-2"]
+    assert (file.scheme, file.strays, file.num_columns) == ("IOB1", [], 4)
+    assert file.has_documents
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a B-X\nb O\n\nc O\n",
+        "a\tB-X\nb\tO\n\nc\tO",
+        "a    B-X  \nb O\n\n\n\nc \t O\n",
+        "a B-X\r\nb O\r\n\r\nc O\r\n",
+        "\ufeffa B-X\nb O\n \t \nc O\n",
+        "\n\n-DOCSTART-\n\na B-X\nb O\n-DOCSTART-\tO\nc O\n\n",
+    ],
+)
+def test_layouts(write, text):
+    file = read_conll(write(text))
+    assert words_of(file) == ["a b", "c"]
+    assert [one.tags for one in file.sentences] == [["B-X", "O"], ["O"]]
+
+
+def test_white_space_that_does_not_separate(write):
+    file = read_conll(write("\u00a0 O\na\u2028b O\n\u3000 B-X\n"))
+    assert file.sentences[0].words == ["\u00a0", "a\u2028b", "\u3000"]
+    # With tabs a token may hold spaces.
+    file = read_conll(write("New York\tB-X\nb \tO\n"))
+    assert file.sentences[0].words == ["New York", "b"]
+
+
+def test_other_columns(write):
+    path = write("1 a O x\n2 b B-X y\n")
+    file = read_conll(path, word_column=1, tag_column=2)
+    assert (file.sentences[0].words, file.sentences[0].tags) == (["a", "b"], ["O", "B-X"])
+
+
+def test_files_without_tags(write):
+    file = read_conll(write("a\nb\n\nc\n"), "test", labelled=False)
+    assert words_of(file) == ["a b", "c"]
+    assert [one.tags for one in file.sentences] == [None, None]
+    # Whatever stands in the place of tags is not read.
+    file = read_conll(write("a ?\nb NN\n"), "test", labelled=False)
+    assert (words_of(file), file.sentences[0].tags) == (["a b"], None)
+
+
+def test_strays_are_counted(write):
+    file = read_conll(write("a B-X\nb O\n\nc I-X\nd I-X\n\ne B-X\n"))
+    assert (file.scheme, file.strays) == ("IOB2", [4])
+    assert file.sentences[1].tags == ["B-X", "I-X"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no tokens"),
+        ("\n \n-DOCSTART- O\n", "has no tokens"),
+        (
+            "a N O\n\nb O\n",
+            "line 3: expected 3 columns, found 2 columns; line 1, .*by spaces",
+        ),
+        ("a O\nb N O\n", "line 2: expected 2 columns, found 3 columns; line 1, .* has 2"),
+        ("a\tO\nb O\n", "line 2: expected 2 columns, found 1 column; line 1, .* by tabs"),
+        ("a\nb\n", "line 1: there are no tags beside the tokens; it has one column only: is this"),
+        ("a\tO\n\tO\n", "line 2: the token is empty"),
+        ("a N NN\n", "line 1: 'NN' is not a tag; a tag is O, or .* Are the tags in column -1"),
+        ("a\tO\nb\t\n", "line 2: '' is not a tag"),
+        ("a S-X\n\nb O\nc E-X\n", "line 4: the tag 'E-X' cannot follow 'O' in the scheme BIOES"),
+        ("a S-X\nb U-X\n", "line 2: the tag 'U-X' is of the scheme BILOU"),
+        (b"a O\n\xff O\n", "byte 4 .* is not UTF-8"),
+    ],
+)
+def test_bad_files(write, text, message):
+    with pytest.raises(ValueError, match=r"file\.txt.*" + message):
+        read_conll(write(text))
+
+
+def test_columns_that_are_not_there(write):
+    path = write("\na O\n")
+    with pytest.raises(ValueError, match=r"line 2: there is no column 2 .* for the tags, the"):
+        read_conll(path, tag_column=2)
+    with pytest.raises(ValueError, match=r"no column -3 .* for the tokens, the file has 2 columns"):
+        read_conll(path, word_column=-3)
+    with pytest.raises(ValueError, match="both are said to be in column 1"):
+        read_conll(path, word_column=1)
+    with pytest.raises(FileNotFoundError):
+        read_conll(path + "x")
+
+
+# Writing.
+
+
+def test_predictions_are_added_to_the_lines(write, tmp_path):
+    source = write(CONLL)
+    target = str(tmp_path / "out.txt")
+    write_predictions(source, target, [["O", "B-ORG"], ["B-MISC", "B-MISC"], ["I-PER"]], "IOB1")
+    added = {3: "O", 4: "I-ORG", 7: "I-MISC", 8: "B-MISC", 11: "I-PER", 1: "O", 9: "O"}
+    expected = [
+        f"{line} {added[n]}" if n in added else line for n, line in enumerate(CONLL.split("\n"), 1)
+    ]
+    assert text_of(target) == "\n".join(expected)
+    # A file with predictions can be read again.
+    assert [one.tags for one in read_conll(target).sentences][1] == ["B-MISC", "B-MISC"]
+
+
+def test_other_layouts_stay(write, tmp_path):
+    target = str(tmp_path / "out.txt")
+
+    def written(text, *tags, scheme=None):
+        write_predictions(write(text), target, tags, scheme)
+        return text_of(target)
+
+    assert written("a b\tO\n\t\nc\tO", ["B-X"], ["O"]) == "a b\tO\tB-X\n\t\nc\tO\tO\n"
+    assert written("\ufeffa\r\n\r\nb\r\n", ["B-X"], ["O"]) == "a B-X\n\nb O\n"
+    assert written("-DOCSTART-\n\na\n", ["B-X"], scheme="BIOES") == "-DOCSTART-\n\na S-X\n"
+    assert written("-DOCSTART-\na  O  \n", ["O"]) == "-DOCSTART-\na  O O\n"
+
+
+@pytest.mark.parametrize("tags", [[["O"]], [["O"] * 2, ["O"] * 2]])
+def test_a_file_that_changed(write, tmp_path, tags):
+    target = tmp_path / "out.txt"
+    with pytest.raises(ValueError, match=r"does not have the . tokens that there are predictions"):
+        write_predictions(write("a O\nb O\n\nc O\n"), str(target), tags)
+    assert not target.exists()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+    columns=st.integers(1, 4),
+    separator=st.sampled_from([" ", "\t", "  "]),
+    data=st.data(),
+)
+def test_no_token_is_lost(tmp_path_factory, sizes, columns, separator, data):
+    source = tmp_path_factory.mktemp("ner") / "in"
+    words = iter(f"w{i}" for i in range(100))
+    lines = []
+    for size in sizes:
+        lines += [separator.join([next(words), *["x"] * (columns - 1)]) for _ in range(size)]
+        lines += data.draw(
+            st.lists(st.sampled_from(["", " ", "\t", "-DOCSTART- x"]), min_size=1, max_size=3)
+        )
+    source.write_text("\n".join(lines))
+    file = read_conll(str(source), labelled=False)
+    assert [len(one.words) for one in file.sentences] == sizes
+    tags = [[f"B-{word}" for word in one.words] for one in file.sentences]
+    target = str(source) + ".out"
+    write_predictions(str(source), target, tags)
+    result = text_of(target).split("\n")[:-1]
+    # A blank last line has no end of its own.
+    assert len(result) in (len(lines), len(lines) - 1)
+    for before, after in zip(lines, result):
+        if before.startswith("w"):
+            assert after.startswith(before)
+            assert after.split()[1 + columns - 1 :] == [f"B-{before.split()[0]}"]
+        else:
+            assert after.removesuffix(" O").removesuffix("\tO").rstrip() == before.rstrip()
+
+
+# Windows.
+
+
+def shown(features, index):
+    """A window as (ids, labels)."""
+    row = features.dense(np.array([index]), int(features.lengths[index]))
+    assert row["input_mask"].all()
+    assert not row["segment_ids"].any()
+    return row["input_ids"][0].tolist(), row["label_ids"][0].tolist()
+
+
+def test_labels_are_on_first_pieces(tokenizer):
+    features = featurize([sentence("a bcd e", tags=["O", "B-A", "I-A"])], LABELS, tokenizer, 16)
+    ids, labels = shown(features, 0)
+    pieces = tokenizer.encode("a bcd e")
+    assert ids == [CLS, *pieces, SEP]
+    assert labels == [-1, 0, 1, -1, -1, 2, -1]
+    batch = features.dense(np.array([-1, 0]), 9)
+    assert batch["input_ids"].dtype == batch["label_ids"].dtype == np.int32
+    assert batch["input_ids"].tolist() == [[0] * 9, [*ids, 0, 0]]
+    assert batch["input_mask"].tolist() == [[0] * 9, [1] * 7 + [0] * 2]
+    assert batch["label_ids"].tolist() == [[-1] * 9, [*labels, -1, -1]]
+    assert features.lengths.tolist() == [7]
+    with pytest.raises(ValueError, match="window of 7 tokens does not fit into 6"):
+        features.dense(np.array([0]), 6)
+
+
+def test_a_word_reduced_to_nothing(tokenizer):
+    features = featurize([sentence("a \u200b b", tags=["O", "B-A", "O"])], LABELS, tokenizer, 16)
+    ids, labels = shown(features, 0)
+    assert (ids[2], labels[2]) == (UNK, 1)
+    assert len(ids) == 5
+    assert features.num_unknown == 1
+
+
+def test_unknown_tags_are_none(tokenizer):
+    features = featurize([sentence("a bc")], LABELS, tokenizer, 16)
+    assert shown(features, 0)[1] == [-1, 0, 0, -1, -1]
+    assert features.word_labels.tolist() == [0, 0]
+
+
+def test_a_label_that_is_not_there(tokenizer):
+    with pytest.raises(ValueError, match="t-0, line 2: the tag 'B-Z' is not one of the labels: O,"):
+        featurize([sentence("a b", tags=["O", "B-Z"])], LABELS, tokenizer, 16)
+    with pytest.raises(ValueError, match="max_seq_length is 2, but a token"):
+        featurize([sentence("a b")], LABELS, tokenizer, 2)
+
+
+def test_long_sentences(tokenizer):
+    text = "a b c d e f g h i j"
+    features = featurize([sentence(text), sentence("a")], LABELS, tokenizer, 6)
+    assert features.windows.tolist() == [
+        [0, 4, 0, 3],
+        [2, 6, 3, 5],
+        [4, 8, 5, 7],
+        [6, 10, 7, 10],
+        [10, 11, 10, 11],
+    ]
+    assert features.guids == ["t-0"] * 5
+    assert features.num_split == 1
+    assert features.num_cut_words == 0
+    # The last window is full too; of two with the same context the first one counts.
+    features = featurize([sentence("a b c d e f g")], LABELS, tokenizer, 7)
+    assert features.windows.tolist() == [[0, 5, 0, 4], [2, 7, 4, 7]]
+    # No window within another.
+    features = featurize([sentence("abcdef a b cd abcdefghi")], LABELS, tokenizer, 14)
+    assert features.windows.tolist() == [[0, 4, 0, 3], [2, 5, 3, 5]]
+    # A word that leaves no room for another.
+    features = featurize([sentence("a bcdefghij b")], LABELS, tokenizer, 6)
+    assert features.windows.tolist() == [[0, 1, 0, 1], [1, 2, 1, 2], [2, 3, 2, 3]]
+    assert features.num_cut_words == 1
+    assert shown(features, 1)[0] == [CLS, *tokenizer.encode("bcdefghij")[:4], SEP]
+
+
+def test_document_context(tokenizer):
+    texts = ["a b", "c d", "e", "f g h", "i j"]
+    sentences = [
+        sentence(text, document=int(n > 2), tags=["O"] * len(text.split()))
+        for n, text in enumerate(texts)
+    ]
+    features = featurize(sentences, LABELS, tokenizer, 6, document_context=True)
+    assert features.windows.tolist() == [
+        [0, 4, 0, 2],  # nothing on the left: all on the right
+        [1, 5, 2, 4],
+        [1, 5, 4, 5],  # the document ends behind it
+        [5, 9, 5, 8],
+        [6, 10, 8, 10],
+    ]
+    assert [label for label in shown(features, 1)[1] if label >= 0] == [0, 0]
+    # No part of a word is shown.
+    wide = [sentence("abc d"), sentence("e"), sentence("f ghi")]
+    features = featurize(wide, LABELS, tokenizer, 7, document_context=True)
+    assert features.windows.tolist()[1] == [1, 4, 2, 3]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    sizes=st.lists(
+        st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.booleans()),
+        min_size=1,
+        max_size=6,
+    ),
+    room=st.integers(1, 20),
+    document_context=st.booleans(),
+)
+def test_each_word_is_predicted_once(sizes, room, document_context):
+    tokenizer = make_tokenizer()
+    sentences, document, number = [], 0, 0
+    for words, new_document in sizes:
+        document += new_document
+        words = ["abcdefghij"[:size] or "\u200b" for size in words]
+        tags = [f"B-{number + place}" for place in range(len(words))]
+        number += len(words)
+        sentences.append(Sentence("t", words, tags, list(range(len(words))), document))
+    labels = [f"B-{place}" for place in range(number)]
+    features = featurize(sentences, labels, tokenizer, room + 2, document_context)
+    length = room + 2
+    assert features.lengths.max() <= length
+    batch = features.dense(np.arange(len(features)), length)
+    counted = batch["label_ids"][batch["label_ids"] >= 0]
+    assert counted.tolist() == list(range(number))
+    # A model that answers with the label itself: every word gets its own.
+    assert features.gather(batch["label_ids"]).tolist() == list(range(number))
+    assert features.gather(batch["label_ids"][..., None]).shape == (number, 1)
+    parts = features.by_sentence(np.arange(number))
+    assert [len(part) for part in parts] == [len(one.words) for one in sentences]
+    # And stands before its own pieces.
+    firsts = features.gather(batch["input_ids"])
+    expected = [tokenizer.encode(word) or [UNK] for one in sentences for word in one.words]
+    assert firsts.tolist() == [ids[0] for ids in expected]
+    # Counted where it has most context, among the windows of its sentence.
+    starts = features.word_starts
+    bounds = features.sentence_starts
+    for first, end, counted, counted_end in features.windows.tolist():
+        own = np.searchsorted(bounds, counted, "right") - 1
+        if not document_context:
+            assert bounds[own] <= first <= end <= bounds[own + 1]
+        documents = {
+            sentences[np.searchsorted(bounds, word, "right") - 1].document
+            for word in range(first, end)
+        }
+        assert documents == {sentences[own].document}
+        if starts[bounds[own + 1]] - starts[bounds[own]] <= room:
+            assert (counted, counted_end) == (bounds[own], bounds[own + 1])
+            continue
+        others = [w for w in features.windows.tolist() if bounds[own] <= w[2] < bounds[own + 1]]
+        for word in range(counted, counted_end):
+            context = [
+                min(starts[word] - starts[w[0]], starts[w[1]] - starts[word + 1])
+                for w in others
+                if w[0] <= word < w[1]
+            ]
+            assert min(starts[word] - starts[first], starts[end] - starts[word + 1]) == max(context)
+
+
+# The task.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write_files(**files):
+        for name, text in files.items():
+            (tmp_path / f"{name}.txt").write_text(text)
+        return str(tmp_path)
+
+    return write_files
+
+
+def test_task(folder):
+    data_dir = folder(
+        train="a S-LOC\nb O\n\nc B-PER\nd E-PER\n", dev="a S-PER\nb S-LOC\n", test="a\n\nb\n"
+    )
+    task = NerTask(data_dir)
+    assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert task.num_outputs == 5
+    assert task.scheme == "BIOES"
+    assert task.sets(data_dir, "eval") == ["dev"]
+    assert task.read_examples(data_dir, "dev")[0].tags == ["B-PER", "B-LOC"]
+    assert task.read_examples(data_dir, "test")[1].words == ["b"]
+    # Elsewhere, with what was found here.
+    assert NerTask(labels=task.labels, scheme=task.scheme).labels == task.labels
+
+
+def test_other_file_names(folder, tmp_path):
+    data_dir = folder(mine="a B-X\n", valid="a O\n")
+    task = NerTask(data_dir, train_file="mine.txt")
+    assert task.read_examples(data_dir, "dev")[0].words == ["a"]
+    with pytest.raises(FileNotFoundError, match=r"test\.txt does not exist.*mine\.txt \(training"):
+        task.read_examples(data_dir, "test")
+
+
+def test_one_file_with_and_without_its_tags(folder):
+    task = NerTask(data_dir := folder(train="a B-X\n", dev="b O\n"), test_file="dev.txt")
+    assert task.read_examples(data_dir, "dev")[0].tags == ["O"]
+    assert task.read_examples(data_dir, "test")[0].tags is None
+
+
+def test_a_type_that_is_not_in_training(folder):
+    data_dir = folder(train="a B-X\n", dev="a O\nb O\n\nc I-Y\n", test="a ?\n")
+    task = NerTask(data_dir)
+    with pytest.raises(ValueError, match=r"dev\.txt, line 4: .* tag 'B-Y' .* are O, B-X, I-X"):
+        task.read_examples(data_dir, "dev")
+
+
+def test_training_files_without_entities(folder):
+    with pytest.raises(ValueError, match=r"train\.txt has no entity: column -1 is O in every line"):
+        NerTask(folder(train="a O\nb O\n"))
+
+
+@pytest.mark.parametrize("labels", [[], ["O"], ["B-X", "I-X"], ["O", "X"], ["O", "S-X"], ["O"] * 2])
+def test_labels_that_are_none(labels):
+    with pytest.raises(ValueError, match="labels of NER are O first"):
+        NerTask(labels=labels)
+    with pytest.raises(ValueError, match="needs either data_dir or the list of labels"):
+        NerTask()
+
+
+def test_scores(tokenizer):
+    task = NerTask(labels=["O", "B-A", "I-A", "B-B", "I-B"])
+    sentences = [
+        sentence("a b c", tags=["B-A", "I-A", "O"]),
+        sentence("d e", tags=["O", "B-B"]),
+    ]
+    features = featurize(sentences, task.labels, tokenizer, 16)
+    predicted = np.array([1, 2, 0, 0, 4])  # I-B alone
+    found = task.scores(features, predicted)
+    assert tuple(found) == task.metric_names
+    assert found == pytest.approx(
+        {
+            "precision": 1.0,
+            "recall": 1.0,
+            "f1": 1.0,
+            "strict_precision": 1.0,
+            "strict_recall": 0.5,
+            "strict_f1": 2 / 3,
+            "accuracy": 0.8,
+        }
+    )
+    assert task.table(features, predicted, "strict") == {
+        "A": {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1},
+        "B": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1},
+    }
+    assert task.tags(features, predicted) == [["B-A", "I-A", "O"], ["O", "I-B"]]
+    # An entity ends with its sentence: the second one's I does not continue it.
+    apart = [sentence("a", tags=["B-A"]), sentence("b", tags=["I-A"])]
+    features = featurize(apart, task.labels, tokenizer, 16)
+    assert task.table(features, np.array([1, 2]))["A"]["support"] == 2
+    assert ner.IGNORED == -1
