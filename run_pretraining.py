@@ -111,8 +111,11 @@ def main(argv: Sequence[str]) -> dict[str, float]:
     check_flags(flags)
     import_tensorflow()
 
-    strategy = scripts.make_strategy(flags, ("train_batch_size", "eval_batch_size"))
-    with scripts.output_folder(flags):
+    strategy = scripts.make_strategy(
+        flags,
+        {"train_batch_size": flags.do_train, "eval_batch_size": flags.do_eval or flags.eval_steps},
+    )
+    with scripts.output_folder(flags, strategy):
         setup = prepare(flags, strategy)
         model = make_model(setup)
         evaluator = make_evaluator(setup, model)

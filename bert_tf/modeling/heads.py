@@ -62,7 +62,7 @@ class BiLSTM(keras.layers.Layer):
 
     Call:
       x: float [B, T, H].
-      mask: int32 [B, T], 1 for tokens; padding stands behind them and is not read.
+      input_mask: int32 [B, T], 1 for tokens; padding stands behind them and is not read.
 
     Returns a dict:
       sequence: float32 [B, T, 2U], zeros in padding.
@@ -98,20 +98,19 @@ class BiLSTM(keras.layers.Layer):
         size = input_shape[-1]
         for forward, backward in zip(self.forwards, self.backwards, strict=True):
             for direction in (forward, backward):
-                with keras.name_scope(direction.name):
-                    direction.build((None, None, size))
+                direction.build((None, None, size))
             size = 2 * self.units
 
-    def call(self, x: Any, mask: Any = None) -> dict[str, Any]:
+    def call(self, x: Any, input_mask: Any = None) -> dict[str, Any]:
         x = ops.cast(x, "float32")
-        kept = None if mask is None else ops.cast(mask, "bool")
+        kept = None if input_mask is None else ops.cast(input_mask, "bool")
         final = None
         for forward, backward in zip(self.forwards, self.backwards, strict=True):
             ahead, ahead_final, _ = forward(x, mask=kept)
             back, back_final, _ = backward(x, mask=kept)
             x = ops.concatenate([ahead, ops.flip(back, axis=1)], axis=-1)  # [B, T, 2U]
-            if mask is not None:
-                x = x * ops.cast(ops.expand_dims(mask, -1), "float32")
+            if input_mask is not None:
+                x = x * ops.cast(ops.expand_dims(input_mask, -1), "float32")
             final = ops.concatenate([ahead_final, back_final], axis=-1)  # [B, 2U]
         return {"sequence": x, "final": final}
 

@@ -171,7 +171,7 @@ class TrainStep:
                 good = good & finite
             else:
                 # An overflow of the scaled gradient is no fault while the scale can fall.
-                good = good & (finite | (self.loss_scale.value <= 1.0))
+                good = good & (finite | (self.loss_scale.value > 1.0))
                 values["grad_norm"] = tf.where(finite, values["grad_norm"], 0.0)
                 skipped += tf.cast(~finite, tf.int32)
                 self.loss_scale.advance(finite)

@@ -219,3 +219,33 @@ def test_round_trips(heads, size, layers, act, rate, eps):
     assert BertConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     theirs = json.loads(json.dumps(config.to_huggingface()))
     assert BertConfig.from_huggingface(theirs) == config
+
+
+def test_causal_attention_round_trips():
+    config = BertConfig(vocab_size=7, causal_attention=True)
+    # The original's files have no such key: it is there only where it means something.
+    assert config.to_dict()["causal_attention"] is True
+    assert "causal_attention" not in BertConfig(vocab_size=7).to_dict()
+    assert BertConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    theirs = json.loads(json.dumps(config.to_huggingface()))
+    assert theirs["is_decoder"] is True
+    assert "causal_attention" not in theirs
+    assert BertConfig.from_huggingface(theirs) == config
+    assert "is_decoder" not in BertConfig(vocab_size=7).to_huggingface()
+
+
+def test_huggingface_decoders_are_causal():
+    for value in (False, True):
+        config = BertConfig.from_huggingface({"vocab_size": 5, "is_decoder": value})
+        assert config.causal_attention is value
+    # One that attends to an encoder is no BERT.
+    with pytest.raises(ValueError, match="add_cross_attention"):
+        BertConfig.from_huggingface(
+            {"vocab_size": 5, "is_decoder": True, "add_cross_attention": True}
+        )
+
+
+@pytest.mark.parametrize("value", [1, "true", None, 0.0])
+def test_causal_attention_is_true_or_false(value):
+    with pytest.raises(ValueError, match="causal_attention: expected true or false, found"):
+        BertConfig(vocab_size=5, causal_attention=value)

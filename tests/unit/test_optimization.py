@@ -9,7 +9,7 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.optimization import BertAdam, WarmupDecay, clip_scale, global_norm
+from bert_tf.optimization import BertAdam, Lamb, WarmupDecay, clip_scale, global_norm
 
 SCHEDULES = [
     (0.001, 20, 5),
@@ -52,6 +52,49 @@ def test_schedule(peak, steps, share, step):
 def test_a_rate_that_would_spoil_the_weights(peak):
     with pytest.raises(ValueError, match=r"learning rate is .*; it must be a number of at least 0"):
         WarmupDecay(peak, 10)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    peak=st.floats(1e-6, 1.0),
+    steps=st.integers(1, 10**6),
+    share=st.floats(0, 1),
+    at=st.floats(0, 1.5),
+    power=st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.7]),
+    low=st.sampled_from([0.0, 0.1, 1.0]),
+)
+def test_decays(peak, steps, share, at, power, low):
+    warmup, step = int(steps * share), int(steps * at)
+    rate = float(WarmupDecay(peak, steps, warmup, power, low * peak)(step))
+    left = max(0.0, 1 - step / steps)
+    exact = low * peak + (1 - low) * peak * left**power
+    if step < warmup:
+        exact = peak * step / warmup
+    # Near the end 1 - step / steps has lost digits, and a root makes much of it.
+    lost = 1e-3 if power == 0.5 else 1e-6
+    assert rate == pytest.approx(exact, rel=1e-5, abs=peak * lost)
+
+
+def test_the_ends_of_decays():
+    rates = [float(WarmupDecay(1e-3, 100, 10, 2.0, 1e-5)(step)) for step in (0, 5, 50, 100, 200)]
+    assert rates == pytest.approx([0, 5e-4, 1e-5 + 9.9e-4 * 0.25, 1e-5, 1e-5], rel=1e-5)
+    # Constant: to the end and after it.
+    constant = WarmupDecay(1e-3, 100, 10, 0.0)
+    assert [float(constant(step)) for step in (5, 10, 99, 100, 200)] == pytest.approx(
+        [5e-4, 1e-3, 1e-3, 1e-3, 1e-3]
+    )
+    # Many steps at once, as a plot asks.
+    np.testing.assert_allclose(
+        WarmupDecay(1.0, 10, 0, 2.0)(np.arange(11)), (1 - np.arange(11) / 10) ** 2, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "more", [{"power": -1.0}, {"power": math.inf}, {"end": -1e-9}, {"end": math.nan}]
+)
+def test_a_decay_that_makes_no_sense(more):
+    with pytest.raises(ValueError, match="both must be finite numbers of at least 0"):
+        WarmupDecay(1e-3, 10, **more)
 
 
 TOYS = (
@@ -156,6 +199,76 @@ def test_bias_correction():
         if step == 0:
             # The first step is the rate itself, whatever the gradient.
             np.testing.assert_allclose(np.abs(value - start), 0.1, rtol=1e-4)
+
+
+def plain_lamb(start, gradients, rates, excluded, decay=0.01, b1=0.9, b2=0.999, epsilon=1e-6):
+    """Algorithm 2 of You et al. (2020) in float64, with phi(z) = z; one variable."""
+    x = start.astype(np.float64)
+    m, v = np.zeros_like(x), np.zeros_like(x)
+    for number, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        g = gradient.astype(np.float64)
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g * g
+        r = m / (1 - b1**number) / (np.sqrt(v / (1 - b2**number)) + epsilon)
+        ratio = 1.0
+        if not excluded:
+            r = r + decay * x
+            sizes = np.linalg.norm(x), np.linalg.norm(r)
+            ratio = sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
+        x = x - rate * ratio * r
+    return x, m, v
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([1e-6, 1e-2, 1.0, 100.0]),
+    name=st.sampled_from(["dense/kernel", "dense/bias", "a/LayerNorm/gamma"]),
+)
+def test_lamb_against_the_paper(seed, scale, name):
+    rng = np.random.default_rng(seed)
+    start = rng.normal(0, 1, (3, 4)).astype(np.float32)
+    gradients = rng.normal(0, scale, (6, 3, 4)).astype(np.float32)
+    lamb = Lamb(WarmupDecay(1e-2, 8, 3))
+    rates = [float(lamb.learning_rate(step)) for step in range(6)]
+    value, slots = start, (np.zeros_like(start), np.zeros_like(start))
+    for step in range(6):
+        value, slots = lamb.update(name, value, gradients[step], slots, rates[step], step)
+    exact, m, v = plain_lamb(start, gradients, rates, name != "dense/kernel")
+    np.testing.assert_allclose(value, exact, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(slots[0], m, rtol=1e-4, atol=1e-6 * scale)
+    np.testing.assert_allclose(slots[1], v, rtol=1e-4, atol=1e-6 * scale**2)
+    assert np.abs(exact - start).max() > 1e-3 * np.abs(start).max() or scale == 1e-6
+
+
+def test_lamb_moves_a_kernel_by_its_own_size():
+    # The norm of a step is rate * ||x||, whatever the gradient's size; Adam's is not.
+    value = np.full((2, 8), 0.5, np.float32)
+    zeros = np.zeros_like(value)
+    for size in (1e-3, 10.0):
+        gradient = np.full_like(value, size)
+        moved, _ = Lamb(None).update("kernel", value, gradient, (zeros, zeros), np.float32(0.1), 0)
+        step = np.linalg.norm(moved - value)
+        assert step == pytest.approx(0.1 * np.linalg.norm(value), rel=1e-5)
+
+
+@pytest.mark.parametrize("step", [0, 7])
+def test_lamb_where_a_norm_is_zero(step):
+    zeros, ones = np.zeros(4, np.float32), np.ones(4, np.float32)
+    rate = np.float32(0.1)
+    # New weights of 0: the ratio is 1, and they can leave 0.
+    moved, slots = Lamb(None).update("kernel", zeros, ones, (zeros, zeros), rate, step)
+    adam = BertAdam(None, bias_correction=True)
+    expected, _ = adam.update("kernel", zeros, ones, (zeros, zeros), rate, step)
+    np.testing.assert_allclose(moved, expected, rtol=1e-6)
+    assert np.abs(moved).min() > 0.01
+    # No gradient and no decay: an update of 0.
+    still, _ = Lamb(None, weight_decay=0.0).update("kernel", ones, zeros, (zeros, zeros), rate)
+    np.testing.assert_array_equal(still, ones)
+    # Both.
+    still, _ = Lamb(None).update("kernel", zeros, zeros, (zeros, zeros), rate)
+    np.testing.assert_array_equal(still, zeros)
+    assert all(np.isfinite(slot).all() for slot in slots)
 
 
 @pytest.mark.parametrize(

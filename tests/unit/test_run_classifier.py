@@ -1,6 +1,5 @@
 """run_classifier.py: its flags against the original's, and what needs no TensorFlow."""
 
-import json
 import pathlib
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import run_classifier
-from bert_tf import paths
 from bert_tf.cli.command_line import CommandLineError
 from bert_tf.training import search
 from data_prep.tasks import get_task
@@ -227,13 +225,3 @@ def test_best_metric(flag, expected):
         task=get_task("MRPC"), flags=types.SimpleNamespace(best_metric=flag)
     )
     assert run_classifier.best_metric(setup) == expected
-
-
-def test_read_if_there(tmp_path):
-    path = str(tmp_path / "x.json")
-    assert run_classifier.read_if_there(path) is None
-    paths.write_json(path, {"b": 1, "a": [2]})
-    assert run_classifier.read_if_there(path) == {"a": [2], "b": 1}
-    pathlib.Path(path).write_text(json.dumps({"a": 1})[:-1])
-    with pytest.raises(ValueError, match=r"x\.json: not valid JSON"):
-        run_classifier.read_if_there(path)

@@ -61,6 +61,8 @@ def plain_encoder(weights, config, ids, mask, segments):
                 part = slice(head * size, (head + 1) * size)
                 scores = query[:, part] @ key[:, part].T / math.sqrt(size)
                 scores = scores + np.where(row_mask == 1, 0.0, -10000.0)
+                if config.causal_attention:
+                    scores[np.triu_indices(len(scores), 1)] = -np.inf
                 scores = np.exp(scores - scores.max(-1, keepdims=True))
                 heads.append(scores / scores.sum(-1, keepdims=True) @ value[:, part])
             attended = dense(np.concatenate(heads, -1), f"{scope}/attention/output/dense")
@@ -69,7 +71,8 @@ def plain_encoder(weights, config, ids, mask, segments):
             x = norm(dense(wide, f"{scope}/output/dense") + attended, f"{scope}/output/LayerNorm")
             states.append(x)
         every.append(states)
-        pooled.append(np.tanh(dense(x[0], "bert/pooler/dense")))
+        read = np.flatnonzero(row_mask)[-1] if config.causal_attention else 0
+        pooled.append(np.tanh(dense(x[read], "bert/pooler/dense")))
     return [np.stack(layer) for layer in zip(*every, strict=True)], np.stack(pooled)
 
 
@@ -203,3 +206,76 @@ def test_mixed_precision(dtype):
     # Eight bits of mantissa: bfloat16 rounds by 0.4% at each of some thirty steps.
     limit = 0.1 if dtype == "mixed_bfloat16" else 0.01
     assert 0 < difference.max() < limit
+
+
+# Left to right.
+
+CAUSAL = SMALL.replace(causal_attention=True)
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return random_encoder(CAUSAL)
+
+
+def test_causal_against_plain_arithmetic(causal):
+    ids, _, segments = random_inputs(CAUSAL, 4, 9)
+    mask = (np.arange(9) < [[9], [1], [5], [8]]).astype(np.int32)
+    found = causal(ids, input_mask=mask, segment_ids=segments)
+    weights = {
+        variable.path: np.asarray(variable).astype(np.float64) for variable in causal.variables
+    }
+    states, pooled = plain_encoder(weights, CAUSAL, ids, mask, segments)
+    np.testing.assert_allclose(found["pooled_output"], pooled, atol=1e-5, rtol=0)
+    real = mask == 1
+    np.testing.assert_allclose(
+        np.asarray(found["sequence_output"])[real], states[-1][real], atol=1e-5, rtol=0
+    )
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    length=st.integers(2, 14),
+    padding=st.integers(0, 5),
+    cut=st.floats(0, 1, exclude_max=True),
+    seed=st.integers(0, 1000),
+)
+def test_a_later_token_changes_nothing_before_it(causal, encoder, length, padding, cut, seed):
+    ids, _, segments = random_inputs(CAUSAL, 2, length + padding, seed)
+    mask = (np.arange(length + padding) < length).astype(np.int32)[None].repeat(2, 0)
+    at = 1 + int(cut * (length - 1))
+    other = ids.copy()
+    other[:, at] = (other[:, at] + 1) % CAUSAL.vocab_size
+
+    def run(model, given):
+        found = model(given, input_mask=mask, segment_ids=segments)
+        return np.asarray(found["sequence_output"]), np.asarray(found["pooled_output"])
+
+    (first, first_pooled), (second, second_pooled) = run(causal, ids), run(causal, other)
+    np.testing.assert_array_equal(first[:, :at], second[:, :at])
+    # What stands there and after it does change, the pooled output of the last token too.
+    assert (np.abs(first - second).max(axis=2)[:, at:length] > 1e-5).all()
+    assert (np.abs(first_pooled - second_pooled).max(axis=1) > 1e-6).all()
+    # In both directions the first tokens would see it.
+    assert np.abs(run(encoder, ids)[0] - run(encoder, other)[0])[:, 0].max() > 1e-5
+
+
+@settings(deadline=None, max_examples=10)
+@given(length=st.integers(1, 12), padding=st.integers(1, 8), seed=st.integers(0, 1000))
+def test_padding_changes_nothing_for_a_causal_model(causal, length, padding, seed):
+    ids, _, segments = random_inputs(CAUSAL, 2, length + padding, seed)
+    mask = (np.arange(length + padding) < length).astype(np.int32)[None].repeat(2, 0)
+    long = causal(ids, input_mask=mask, segment_ids=segments)
+    # No mask at all: the last token is the last one there.
+    short = causal(ids[:, :length], segment_ids=segments[:, :length])
+    np.testing.assert_allclose(
+        long["sequence_output"][:, :length], short["sequence_output"], atol=1e-5, rtol=0
+    )
+    np.testing.assert_allclose(long["pooled_output"], short["pooled_output"], atol=1e-5, rtol=0)
+
+
+def test_causal_encoder_of_an_empty_row(causal):
+    ids, _, segments = random_inputs(CAUSAL, 2, 6)
+    mask = np.array([[1] * 6, [0] * 6], np.int32)
+    found = causal(ids, input_mask=mask, segment_ids=segments)
+    assert np.isfinite(found["pooled_output"]).all()

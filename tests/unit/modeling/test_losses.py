@@ -4,7 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from bert_tf.modeling.losses import classifier_loss, pretraining_loss, squad_loss
+from bert_tf.modeling.losses import (
+    classifier_loss,
+    pretraining_loss,
+    pretraining_scores,
+    squad_loss,
+)
 
 
 def rng_of(seed):
@@ -94,6 +99,69 @@ def test_pretraining():
         np.testing.assert_allclose(values[name], exact, rtol=1e-5)
     # A batch without a masked token has loss 0, not 0 / 0.
     assert loss.epsilon == {"masked_lm_loss": 1e-5}
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_pretraining_metrics_and_scores(next_sentence):
+    rng = rng_of(5)
+    words = rng.normal(size=(12, 9)).astype(np.float32)
+    pairs = rng.normal(size=(4, 2)).astype(np.float32)
+    batch = {
+        "masked_lm_ids": rng.integers(0, 9, (4, 3), np.int32),
+        # The last example has no prediction.
+        "masked_lm_weights": np.array([[1, 1, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]], np.float32),
+        "next_sentence_labels": rng.integers(0, 2, (4, 1), np.int32),
+    }
+    batch["masked_lm_ids"][0, :2] = words[:2].argmax(-1)
+    outputs = {"masked_lm_logits": words}
+    if next_sentence:
+        outputs["next_sentence_logits"] = pairs
+    labels, weights = batch["masked_lm_ids"].ravel(), batch["masked_lm_weights"].ravel()
+    hits = words.argmax(-1) == labels
+    wide = words.astype(np.float64)
+    losses = np.logaddexp.reduce(wide, axis=-1) - wide[np.arange(12), labels]
+    pair_labels = batch["next_sentence_labels"][:, 0]
+    pair_hits = pairs.argmax(-1) == pair_labels
+
+    loss = pretraining_loss(next_sentence)
+    found = loss.metrics(outputs, batch)
+    assert tuple(found) == loss.metric_names
+    values, of = found["masked_lm_accuracy"]
+    assert of == "masked_lm_loss"
+    np.testing.assert_array_equal(values, hits)
+    assert 0 < hits.mean() < 1
+
+    scores = pretraining_scores(outputs, batch, next_sentence)
+    expected = {
+        "masked_lm_loss": (losses * weights).reshape(4, 3).sum(1),
+        "masked_lm_right": (hits * weights).reshape(4, 3).sum(1),
+        "masked_lm_count": [3, 1, 2, 0],
+    }
+    if next_sentence:
+        np.testing.assert_array_equal(found["next_sentence_accuracy"][0], pair_hits)
+        wide = pairs.astype(np.float64)
+        expected["next_sentence_right"] = pair_hits
+        expected["next_sentence_loss"] = (
+            np.logaddexp.reduce(wide, axis=-1) - wide[np.arange(4), pair_labels]
+        )
+    else:
+        assert loss.names == ("masked_lm_loss",)
+        assert loss.weights(batch).keys() == {"masked_lm_loss"}
+        assert loss.values(outputs, batch).keys() == {"masked_lm_loss"}
+    assert scores.keys() == expected.keys()
+    for name, value in expected.items():
+        assert scores[name].dtype == "float32"
+        np.testing.assert_allclose(scores[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_ties_in_the_evaluation_are_the_first_ones():
+    batch = {
+        "masked_lm_ids": np.array([[1, 2]], np.int32),
+        "masked_lm_weights": np.ones((1, 2), np.float32),
+    }
+    outputs = {"masked_lm_logits": np.array([[0, 5, 5], [0, 5, 5]], np.float32)}
+    # As the original's argmax: a model that says the same of all is not always right.
+    assert pretraining_scores(outputs, batch, False)["masked_lm_right"].numpy() == [1.0]
 
 
 def test_squad():

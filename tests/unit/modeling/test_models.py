@@ -93,3 +93,43 @@ def test_masked_lm_takes_the_right_rows():
     other = np.asarray(model(flipped)["masked_lm_logits"]).reshape(4, 6, -1)
     np.testing.assert_allclose(other[:, ::-1], every, atol=1e-6)
     assert np.abs(every[0, 0] - every[0, 1]).max() > 1e-3
+
+
+def test_pretrainer_without_next_sentence():
+    expected = names.expected_names_and_shapes(tiny.CONFIG, (names.MASKED_LM,))
+    model = BertPretrainer(tiny.CONFIG, seed=3, next_sentence=False)
+    assert shapes_of(model) == expected
+    assert not any("seq_relationship" in name for name in expected)
+    outputs = model(tiny.read_batch("model/inputs.json"))
+    assert "next_sentence_logits" not in outputs
+    # What is left is what it would be with it.
+    whole = named_variables(BertPretrainer(tiny.CONFIG, seed=3))
+    for name, variable in named_variables(model).items():
+        np.testing.assert_array_equal(variable, whole[name], err_msg=name)
+    assert model.without_gradient == ("bert/pooler/",)
+
+
+def test_classifier_with_a_bilstm():
+    hidden = tiny.CONFIG.hidden_size
+    model = BertClassifier(tiny.CONFIG, 3, seed=3, bilstm=True)
+    plain = shapes_of(BertClassifier(tiny.CONFIG, 3))
+    found = shapes_of(model)
+    assert found["output_weights"] == (3, 2 * hidden)
+    assert {name: shape for name, shape in found.items() if name not in plain} == {
+        f"bilstm/layer_0_{direction}/lstm_cell/{name}": shape
+        for direction in ("forward", "backward")
+        for name, shape in (
+            ("kernel", (hidden, 4 * hidden)),
+            ("recurrent_kernel", (hidden, 4 * hidden)),
+            ("bias", (4 * hidden,)),
+        )
+    }
+    batch = tiny.read_batch("model/inputs.json")
+    assert model(batch)["logits"].shape == (4, 3)
+    # A function of the seed, and padding does not matter.
+    again = BertClassifier(tiny.CONFIG, 3, seed=3, bilstm=True)
+    padded = {
+        name: np.pad(batch[name], ((0, 0), (0, 5)))
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    np.testing.assert_allclose(again(padded)["logits"], model(batch)["logits"], atol=1e-5)

@@ -4,6 +4,8 @@ import functools
 import json
 import logging
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from bert_tf.checkpoint import original
 from bert_tf.training import loop
-from bert_tf.training.loop import Evaluation, Schedule, TrainingError
+from bert_tf.training.loop import Evaluation, Preempted, Schedule, TrainingError
 from bert_tf.training.run_folder import RunFolder
 
 STEPS = 8
@@ -75,6 +77,58 @@ def test_killed_again_and_again(trainer, tmp_path, uninterrupted):
         with pytest.raises(Killed):
             train(trainer, tmp_path, save=1, after_loop=stop_at(kill))
     tiny.assert_same(train(trainer, tmp_path, save=1)[1], uninterrupted)
+
+
+def terminate_at(step):
+    def after_loop(done):
+        if done == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return after_loop
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_sigterm_saves_and_ends(trainer, tmp_path, uninterrupted, caplog, step):
+    before = signal.getsignal(signal.SIGTERM)
+    # It comes between two loops, and is answered after the next one.
+    with caplog.at_level(logging.WARNING, logger="absl"), pytest.raises(Preempted) as caught:
+        train(trainer, tmp_path, after_loop=terminate_at(step))
+    assert caught.value.code == 143
+    assert isinstance(caught.value, SystemExit)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert RunFolder(str(tmp_path)).latest() == str(tmp_path / f"model.ckpt-{step + 1}")
+    assert f"SIGTERM: saved at step {step + 1} of {STEPS}. The same command goes on" in caplog.text
+    tiny.assert_same(train(trainer, tmp_path)[1], uninterrupted)
+
+
+def test_sigterm_in_the_last_loop(trainer, tmp_path, uninterrupted):
+    _, tensors = train(trainer, tmp_path, after_loop=terminate_at(STEPS - 1))
+    tiny.assert_same(tensors, uninterrupted)
+
+
+def test_sigterm_keeps_the_best(trainer, tmp_path):
+    values = {2: 0.5, 4: 0.9, 6: 0.6, 8: 0.7}
+    with pytest.raises(Preempted):
+        train(
+            trainer,
+            tmp_path,
+            evaluation=evaluation_of(trainer, values),
+            after_loop=terminate_at(4),
+        )
+    state = json.loads((tmp_path / "model.ckpt-5.state.json").read_text())
+    assert state["best_step"] == 4
+    state, _ = train(trainer, tmp_path, evaluation=evaluation_of(trainer, values))
+    assert state["best_step"] == 4
+
+
+def test_another_thread_takes_no_signals(trainer, tmp_path, uninterrupted):
+    import threading
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(train(trainer, tmp_path)[1]))
+    thread.start()
+    thread.join()
+    tiny.assert_same(found[0], uninterrupted)
 
 
 @pytest.mark.parametrize("function", ["write", "write_state"])

@@ -130,6 +130,10 @@ def test_a_bar_in_a_terminal(monkeypatch, lines):
     ("metrics", "text"),
     [
         ({"loss": 1 / 3, "learning_rate": 2e-5}, "loss 0.3333, lr 2.00e-05"),
+        (
+            {"masked_lm_loss": 5.5, "next_sentence_accuracy": 0.75, "tokens_per_second": 4096.0},
+            "mlm_loss 5.5, nsp_acc 0.75, tokens/s 4096",
+        ),
         ({"examples/s": 12345.6, "loss": 999.94}, "examples/s 12346, loss 999.9"),
         ({"loss": math.nan, "norm": -2000.0}, "loss nan, norm -2000"),
         ({}, ""),

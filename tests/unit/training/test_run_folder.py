@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from bert_tf.checkpoint import original
+from bert_tf.checkpoint import original, restore
 from bert_tf.checkpoint.restore import RestoreError
 from bert_tf.modeling.losses import classifier_loss
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.optimization import BertAdam, WarmupDecay
-from bert_tf.training.run_folder import RunFolder, check_writable, replace_best
+from bert_tf.training.run_folder import RunFolder, check_writable, replace_best, take_over
 from bert_tf.training.step import TrainStep
 
 
@@ -51,6 +51,59 @@ def test_save_and_restore(trainer, tmp_path):
     dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     assert dtypes.pop("global_step") == tf.int64
     assert set(dtypes.values()) == {tf.float32}
+
+
+def test_the_loss_scale_is_saved_and_restored(tmp_path):
+    step = TrainStep(
+        BertClassifier(tiny.CONFIG.replace(num_hidden_layers=1), 2, dtype="mixed_float16"),
+        classifier_loss("classification"),
+        BertAdam(WarmupDecay(1e-3, 10)),
+        tf.distribute.get_strategy(),
+        scale_loss=True,
+    )
+    folder = RunFolder(str(tmp_path))
+    state = {"loss_scale": 2.0**-3 + 2.0**20, "loss_scale_good_steps": 1997}
+    step.set_state(state)
+    folder.save(step, {"best_value": 0.5, "loss_scale": 1.0})
+    saved = json.loads((tmp_path / "model.ckpt-0.state.json").read_text())
+    assert saved == {"best_value": 0.5, **state}
+    step.set_state({"loss_scale": 4.0, "loss_scale_good_steps": 0})
+    assert folder.restore(step) == saved
+    assert step.state() == state
+    # Not in the checkpoint itself, which the original reads.
+    assert not [name for name in original.Reader(str(tmp_path)).shapes if "scale" in name]
+    # A run that began in float32 has none: the new one stays.
+    (tmp_path / "model.ckpt-0.state.json").write_text("{}")
+    step.set_state({"loss_scale": 4.0, "loss_scale_good_steps": 3})
+    assert folder.restore(step) == {}
+    assert step.state() == {"loss_scale": 4.0, "loss_scale_good_steps": 3}
+
+
+@pytest.mark.parametrize(
+    ("slots", "number"), [(False, False), (True, False), (False, True), (True, True)]
+)
+def test_take_over(trainer, slots, number):
+    source = tiny.GOLDEN / "checkpoint/tiny_classifier/training"
+    reader = original.Reader(str(source))
+    before = trainer.tensors()
+    take_over(trainer, restore.load(str(source)), slots, number)
+    after = trainer.tensors()
+    for name, value in after.items():
+        taken = slots if "/adam_" in name else number and name == "global_step"
+        expected = reader.get(name) if taken else before[name]
+        np.testing.assert_array_equal(value, expected, err_msg=name)
+    assert after["global_step"] == (6 if number else 0)
+    moved = sum("/adam_" in name and bool(value.any()) for name, value in after.items())
+    assert moved > 100 if slots else moved == 0
+
+
+@pytest.mark.parametrize(("slots", "missing"), [(True, "adam_m"), (False, "global_step")])
+def test_take_over_from_a_release(trainer, slots, missing):
+    checkpoint = restore.load(str(tiny.GOLDEN / "checkpoint/tiny_classifier/bert_model.ckpt"))
+    before = trainer.tensors()
+    with pytest.raises(RestoreError, match=missing):
+        take_over(trainer, checkpoint, slots, not slots)
+    tiny.assert_same(trainer.tensors(), before)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Training steps: the original's trajectories, and what a step may not depend on."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -10,7 +11,7 @@ import tiny
 from bert_tf.modeling.losses import classifier_loss, pretraining_loss, squad_loss
 from bert_tf.modeling.models import BertClassifier, BertForSquad, BertPretrainer
 from bert_tf.optimization import BertAdam, WarmupDecay
-from bert_tf.training.step import TrainStep
+from bert_tf.training.step import LossScale, TrainStep
 
 ONE_DEVICE = tf.distribute.get_strategy()
 
@@ -139,20 +140,300 @@ def test_the_step_of_a_bad_loss_is_named(trainer):
     assert np.isnan(found["loss"])
 
 
-def test_mixed_bfloat16_trains():
-    config = tiny.CONFIG.replace(num_hidden_layers=1)
-    step = TrainStep(
-        BertClassifier(config, 3, dtype="mixed_bfloat16"),
-        classifier_loss("classification"),
-        BertAdam(WarmupDecay(5e-3, 40)),
-        ONE_DEVICE,
-        dropout=False,
+# Parts of a batch, XLA, precision.
+
+SMALL = tiny.CONFIG.replace(num_hidden_layers=1, initializer_range=0.3)
+ROWS, LENGTH, SLOTS = 4, 12, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainSGD(BertAdam):
+    """No division by a norm: a gradient that is twice too large moves twice too far."""
+
+    clip_norm: float = 1e30
+
+    def update(self, name, value, gradient, slots, rate, step=0):
+        return value - rate * gradient, slots
+
+
+def pretraining_batch(step):
+    """Four examples with different numbers of masked tokens: no two parts have as many."""
+    rng = np.random.default_rng(step)
+    words = SMALL.vocab_size
+    mask = np.arange(LENGTH) < rng.integers(LENGTH // 2, LENGTH + 1, (ROWS, 1))
+    used = np.array([[4], [3], [1], [0]])
+    return {
+        "input_ids": rng.integers(5, words, (ROWS, LENGTH), np.int32) * mask,
+        "input_mask": mask.astype(np.int32),
+        "segment_ids": rng.integers(0, 2, (ROWS, LENGTH), np.int32),
+        "masked_lm_positions": rng.integers(0, 6, (ROWS, SLOTS), np.int32),
+        "masked_lm_ids": rng.integers(5, words, (ROWS, SLOTS), np.int32),
+        "masked_lm_weights": (np.arange(SLOTS) < used).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, (ROWS, 1), np.int32),
+    }
+
+
+def pretraining_batches(first, end):
+    signature = {
+        name: tf.TensorSpec(value.shape, value.dtype)
+        for name, value in pretraining_batch(0).items()
+    }
+    return iter(
+        tf.data.Dataset.from_generator(
+            lambda: map(pretraining_batch, range(first, end)), output_signature=signature
+        )
     )
+
+
+def pretrainer(optimizer, dtype=None, next_sentence=True, **options):
+    model = BertPretrainer(SMALL, seed=1, dtype=dtype, next_sentence=next_sentence)
+    loss = pretraining_loss(next_sentence)
+    return TrainStep(model, loss, optimizer, ONE_DEVICE, dropout=False, **options)
+
+
+@functools.cache
+def descent(**options):
+    """Weights at the start and at the end, and the metrics, of six steps of plain descent."""
+    step = pretrainer(PlainSGD(WarmupDecay(5e-2, 100)), **options)
+    start = step.tensors()
+    batches = pretraining_batches(0, 6)
+    metrics = [step.run(batches, 2) for _ in range(3)]
+    return start, step.tensors(), metrics
+
+
+@pytest.mark.parametrize(
+    "options", [{"accumulation": 2}, {"accumulation": 4}, {"use_xla": True}], ids=str
+)
+def test_parts_and_xla_give_the_whole_batchs_step(options):
+    start, expected, metrics = descent()
+    same_start, found, same_metrics = descent(**options)
+    tiny.assert_same(same_start, start)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-6, rtol=0, err_msg=name)
+    for found, means in zip(same_metrics, metrics, strict=True):
+        assert found == pytest.approx(means, rel=1e-5, abs=1e-6)
+    # The comparison means something: the weights moved ten thousand times as far.
+    moved = [np.abs(expected[name] - start[name]).max() for name in start if "adam" not in name]
+    assert np.median(moved) > 1e-2
+    assert 0 < metrics[0]["next_sentence_accuracy"] <= 1
+
+
+def test_xla_and_parts_together():
+    # Of a batch whose length no graph knows.
+    losses = []
+    for options in ({}, {"accumulation": 2, "use_xla": True}):
+        step = TrainStep(
+            BertClassifier(SMALL, 3, seed=1),
+            classifier_loss("classification"),
+            PlainSGD(WarmupDecay(5e-2, 100)),
+            ONE_DEVICE,
+            dropout=False,
+            **options,
+        )
+
+        def batches():
+            batch = tiny.classifier_batch(0)
+            # The last row is padding: its part counts for less.
+            batch["is_real_example"][-1] = 0.0
+            yield from [batch] * 2
+
+        iterator = iter(tiny.as_dataset(batches))
+        losses.append([step.run(iterator, 1)["loss"] for _ in range(2)])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-6)
+    assert len(set(losses[0])) == 2
+
+
+def test_a_batch_that_cannot_be_cut():
+    step = pretrainer(BertAdam(WarmupDecay(1e-3, 10)), accumulation=3)
+    with pytest.raises(ValueError, match="batch of 4 cannot be cut into 3 equal micro-batches"):
+        step.run(pretraining_batches(0, 1), 1)
+
+
+def test_parts_have_masks_of_their_own(trainer):
+    keys = {
+        tuple(trainer._dropout_key(tf.constant(step, tf.int64), tf.constant(replica), part).numpy())
+        for step in range(3)
+        for replica in range(3)
+        for part in range(5)
+    }
+    assert len(keys) == 3 * 3 * 5
+
+
+def test_without_next_sentence_the_pooler_has_no_part():
+    step = pretrainer(BertAdam(WarmupDecay(1e-2, 10)), next_sentence=False)
+    before = step.tensors()
+    found = step.run(pretraining_batches(0, 2), 2)
+    assert {"masked_lm_loss", "masked_lm_accuracy"} <= found.keys()
+    assert not {"loss", "next_sentence_loss", "next_sentence_accuracy"} & found.keys()
+    after = step.tensors()
+    pooler = {name for name in after if "pooler" in name}
+    assert pooler == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+    for name in pooler:
+        np.testing.assert_array_equal(before[name], after[name])
+    assert (
+        before["bert/embeddings/word_embeddings"] != after["bert/embeddings/word_embeddings"]
+    ).any()
+
+
+def check_trains(step):
     for variable in [*step.variables.values(), *step.slots.values()]:
         assert variable.dtype == "float32"
-    batches = iter(tf.data.Dataset.from_tensors(tiny.classifier_batch(0)).repeat())
-    losses = [step.run(batches, 4) for _ in range(5)]
-    assert all(metrics["first_bad_step"] == -1 for metrics in losses)
-    losses = [metrics["loss"] for metrics in losses]
+    batches = iter(tf.data.Dataset.from_tensors(pretraining_batch(0)).repeat())
+    found = [step.run(batches, 10) for _ in range(4)]
+    assert all(metrics["first_bad_step"] == -1 for metrics in found)
+    losses = [metrics["loss"] for metrics in found]
     assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < 0.2 * losses[0]
+    assert losses[-1] < 0.3 * losses[0]
+    return found
+
+
+@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16"])
+def test_precisions_train(dtype):
+    found = check_trains(pretrainer(BertAdam(WarmupDecay(3e-3, 100)), dtype))
+    assert not {"loss_scale", "skipped_steps"} & found[0].keys()
+
+
+# Float16 and its loss scale.
+
+
+@pytest.fixture(scope="module")
+def _traced_half():
+    adam = BertAdam(WarmupDecay(3e-3, 100))
+    step = pretrainer(adam, "mixed_float16", scale_loss=True)
+    return step, step.tensors()
+
+
+@pytest.fixture
+def half(_traced_half):
+    """A step in float16, as new."""
+    step, start = _traced_half
+    for name, variable in {**step.variables, **step.slots}.items():
+        variable.assign(start[name])
+    step.global_step.assign(0)
+    step.set_state({"loss_scale": 2.0**15, "loss_scale_good_steps": 0})
+    return step
+
+
+def test_float16_trains(half):
+    found = check_trains(half)
+    assert sum(metrics["skipped_steps"] for metrics in found) == 0
+    assert found[-1]["loss_scale"] == 2.0**15
+    assert half.state() == {"loss_scale": 2.0**15, "loss_scale_good_steps": 40}
+
+
+def test_the_scale_leaves_the_step_as_it_is(half):
+    start, norms, weights = half.tensors(), [], []
+    for scale in (2.0**4, 2.0**14):
+        for name, variable in {**half.variables, **half.slots}.items():
+            variable.assign(start[name])
+        half.global_step.assign(0)
+        half.set_state({"loss_scale": scale, "loss_scale_good_steps": 0})
+        norms.append(half.run(pretraining_batches(0, 1), 1)["grad_norm"])
+        weights.append(half.tensors())
+    assert norms[1] == pytest.approx(norms[0], rel=5e-3)
+    assert norms[0] > 1  # So that the clipping counts, too.
+    # Adam's mean of the gradients is not divided by their size.
+    for name, value in weights[0].items():
+        if name.endswith("adam_m"):
+            np.testing.assert_allclose(weights[1][name], value, atol=5e-5, err_msg=name)
+    assert np.abs(weights[0]["bert/embeddings/word_embeddings/adam_m"]).max() > 2e-3
+
+
+def test_an_overflow_changes_nothing_but_the_scale(half):
+    half.set_state({"loss_scale": 2.0**24, "loss_scale_good_steps": 7})
+    half.run(pretraining_batches(0, 1), 1)
+    # With slots that are not 0.
+    half.set_state({"loss_scale": 2.0**15, "loss_scale_good_steps": 0})
+    half.run(pretraining_batches(1, 2), 1)
+    half.set_state({"loss_scale": 2.0**24, "loss_scale_good_steps": 7})
+    before = half.tensors()
+    found = half.run(pretraining_batches(2, 3), 1)
+    after = half.tensors()
+    assert after.pop("global_step") == before.pop("global_step") + 1 == 3
+    tiny.assert_same(after, before)
+    assert all(np.isfinite(value).all() for value in after.values())
+    assert any(value.any() for name, value in after.items() if name.endswith("adam_v"))
+    assert half.state() == {"loss_scale": 2.0**23, "loss_scale_good_steps": 0}
+    assert found["skipped_steps"] == 1
+    assert found["loss_scale"] == 2.0**23
+    # The run goes on: its loss is finite, and is shown.
+    assert found["first_bad_step"] == -1
+    assert 0 < found["loss"] < 30
+    assert found["grad_norm"] == 0.0
+
+
+def test_the_scale_falls_until_nothing_overflows(half):
+    def run(steps):
+        batches = iter(tf.data.Dataset.from_tensors(pretraining_batch(0)).repeat())
+        return half.run(batches, steps)
+
+    start = half.tensors()
+    half.set_state({"loss_scale": 2.0**24, "loss_scale_good_steps": 0})
+    singles = [run(1) for _ in range(12)]
+    skipped = [metrics["skipped_steps"] for metrics in singles]
+    count = sum(skipped)
+    assert 4 <= count <= 9
+    assert skipped == [1] * count + [0] * (12 - count)
+    assert half.state() == {"loss_scale": 2.0 ** (24 - count), "loss_scale_good_steps": 12 - count}
+    norms = [metrics["grad_norm"] for metrics in singles]
+    assert norms[:count] == [0.0] * count
+    # The same in one loop: the norm is the mean over the steps that counted.
+    for name, variable in {**half.variables, **half.slots}.items():
+        variable.assign(start[name])
+    half.global_step.assign(0)
+    half.set_state({"loss_scale": 2.0**24, "loss_scale_good_steps": 0})
+    found = run(12)
+    assert (found["skipped_steps"], found["first_bad_step"]) == (count, -1)
+    assert found["grad_norm"] == pytest.approx(np.mean(norms[count:]), rel=1e-5)
+
+
+def test_the_scale_grows(half):
+    half.set_state({"loss_scale": 2.0**13, "loss_scale_good_steps": LossScale.GROWS_AFTER - 2})
+    assert half.run(pretraining_batches(0, 1), 1)["loss_scale"] == 2.0**13
+    assert half.state()["loss_scale_good_steps"] == LossScale.GROWS_AFTER - 1 == 1999
+    assert half.run(pretraining_batches(1, 2), 1)["loss_scale"] == 2.0**14
+    assert half.state() == {"loss_scale": 2.0**14, "loss_scale_good_steps": 0}
+
+
+def test_the_bounds_of_the_scale():
+    scale = LossScale()
+    for finite, value, good, expected in (
+        (True, LossScale.LARGEST, 1999, (LossScale.LARGEST, 0)),
+        (True, 4.0, 1998, (4.0, 1999)),
+        (False, 4.0, 1999, (2.0, 0)),
+        (False, 1.0, 5, (1.0, 0)),
+        (True, 1.0, 0, (1.0, 1)),
+    ):
+        scale.value.assign(value)
+        scale.good_steps.assign(good)
+        scale.advance(tf.constant(finite))
+        assert (scale.value.numpy(), scale.good_steps.numpy()) == expected
+
+
+def test_an_overflow_that_no_scale_mends(half):
+    batch = pretraining_batch(0)
+    # A sum of 1 below the line, and a weight of a million above it: the loss is finite.
+    batch["masked_lm_weights"][:] = 0.0
+    batch["masked_lm_weights"][0, :2] = 1e6, 1 - 1e6
+    batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    half.set_state({"loss_scale": 2.0, "loss_scale_good_steps": 0})
+    found = half.run(batches, 1)
+    assert np.isfinite(found["loss"])
+    assert (found["skipped_steps"], found["loss_scale"], found["first_bad_step"]) == (1, 1.0, -1)
+    assert half.run(batches, 3)["first_bad_step"] == 1
+
+
+def test_a_loss_that_is_not_finite_is_no_overflow(half):
+    bias = half.variables["cls/predictions/output_bias"]
+    bias.assign(np.full(bias.shape, np.nan, np.float32))
+    assert half.run(pretraining_batches(0, 2), 2)["first_bad_step"] == 0
+
+
+def test_states(half, trainer):
+    half.set_state({"loss_scale": 2.0**9, "loss_scale_good_steps": 1234, "best_value": 1.0})
+    assert half.state() == {"loss_scale": 2.0**9, "loss_scale_good_steps": 1234}
+    # Of a run that had none.
+    half.set_state({"best_value": 1.0})
+    assert half.state() == {"loss_scale": 2.0**9, "loss_scale_good_steps": 1234}
+    trainer.set_state(half.state())
+    assert trainer.state() == {}
