@@ -139,12 +139,14 @@ class Setup:
 def main(argv: Sequence[str]) -> dict[str, Any]:
     """Runs the command; returns the scores, if there were any."""
     flags = CLI.parse(argv)
+    take_saved_settings(flags)
     check_flags(flags)
     import_tensorflow()
 
-    batches = ("train_batch_size", "predict_batch_size") if flags.do_train else ()
-    strategy = scripts.make_strategy(flags, batches or ("predict_batch_size",))
-    with scripts.output_folder(flags):
+    strategy = scripts.make_strategy(
+        flags, {"train_batch_size": flags.do_train, "predict_batch_size": flags.do_predict}
+    )
+    with scripts.output_folder(flags, strategy):
         if flags.do_predict:
             check_predict_file(flags)
         if flags.ensemble:
@@ -163,6 +165,30 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
 
 
 # Flags, files and models.
+
+# How a trained model's texts were cut, and what its answers are; taken from the folder where a
+# command that only predicts does not say otherwise.
+SAVED = (
+    "version_2_with_negative",
+    "character_level",
+    "max_seq_length",
+    "doc_stride",
+    "max_query_length",
+)
+
+
+def take_saved_settings(flags: Any) -> None:
+    """Sets flags that were not given to what the run in --output_dir was trained with."""
+    if flags.do_train or not flags.output_dir:
+        return
+    saved = scripts.read_if_there(paths.join(flags.output_dir, SQUAD_FILE)) or {}
+    taken = []
+    for name in SAVED:
+        if name in saved and not CLI.given(name) and saved[name] != getattr(flags, name):
+            flags[name].value = saved[name]
+            taken.append(f"--{name}={saved[name]}")
+    if taken:
+        logging.info("As the run in %s was trained: %s", flags.output_dir, ", ".join(taken))
 
 
 def check_flags(flags: Any) -> None:
@@ -204,12 +230,27 @@ def check_flags(flags: Any) -> None:
             "--ensemble predicts with trained folders: it does not go with --do_train and "
             "--init_checkpoint"
         )
+    if flags.ensemble and "," not in flags.ensemble:
+        raise CommandLineError(f"--ensemble={flags.ensemble}: give at least two folders")
 
 
 def check_predict_file(flags: Any) -> None:
     """Reads the file once, so that what is wrong with it is found before the training."""
-    for _ in reading.read_questions(flags.predict_file):
-        pass
+    count = 0
+    for question in reading.read_questions(flags.predict_file):
+        count += 1
+        if flags.tune_threshold != "off" and question.answers is None:
+            raise ValueError(
+                f"{question.where}: the key 'answers' is missing: there is nothing to tune the "
+                "threshold by"
+            )
+        if flags.segments == "mixed" and question.answers is not None and not question.answers:
+            raise ValueError(
+                f"{question.where}: the question has no answer: --segments=mixed scores files in "
+                "which all have one"
+            )
+    if not count:
+        raise ValueError(f"{flags.predict_file}: there are no questions in the file")
 
 
 def prepare(flags: Any, strategy: Any) -> Setup:
@@ -223,16 +264,22 @@ def prepare(flags: Any, strategy: Any) -> Setup:
     scripts.check_length(flags.max_seq_length, files.config)
     if flags.do_train:
         scripts.warn_of_gelu(files.config)
-    if not (files.init or original.latest_checkpoint(flags.output_dir)):
+    latest = original.latest_checkpoint(flags.output_dir)
+    if not (files.init or latest):
         if not flags.do_train:
             raise CommandLineError(
                 f"there is no checkpoint in {flags.output_dir} and no --init_checkpoint: train "
                 "first, or name a checkpoint"
             )
         logging.warning("No --init_checkpoint: the model is trained from random weights")
-    beside = paths.dirname(files.init.prefix) if files.init else flags.output_dir
+    beside = paths.dirname(files.init.prefix) if files.init and not latest else flags.output_dir
     saved = scripts.read_if_there(paths.join(beside, SQUAD_FILE)) or {}
     bilstm = flags.bilstm_head if CLI.given("bilstm_head") else saved.get("bilstm_head", False)
+    if latest and saved.get("bilstm_head", False) != bilstm:
+        raise ValueError(
+            f"the run in {flags.output_dir} began {'without' if bilstm else 'with'} "
+            "--bilstm_head: go on so, or give another --output_dir"
+        )
     return Setup(flags, files.config, tokenizer, strategy, files.init, files.vocab_file, bilstm)
 
 
@@ -462,9 +509,15 @@ def write_setup(setup: Setup, more: Mapping[str, Any]) -> None:
         "character_level",
     )
     path = paths.join(flags.output_dir, SQUAD_FILE)
+    saved = scripts.read_if_there(path) or {}
+    now = {name: getattr(flags, name) for name in names}
+    if CLI.given("null_score_diff_threshold"):
+        saved.pop("tuned", None)
+    elif "tuned" in saved:
+        now["null_score_diff_threshold"] = saved["tuned"]["null_score_diff_threshold"]
     settings = {
-        **(scripts.read_if_there(path) or {}),
-        **{name: getattr(flags, name) for name in names},
+        **saved,
+        **now,
         **scripts.tokenizer_settings(setup.tokenizer),
         "bilstm_head": setup.bilstm,
         **more,
@@ -522,8 +575,6 @@ def check_members(flags: Any, models: Sequence[tuple[Setup, Any]]) -> None:
                 f"--ensemble: {setup.init.prefix} has another vocabulary or tokenization than "
                 f"{first.init.prefix}: their tokens cannot be averaged"
             )
-    if len(models) < 2:
-        raise CommandLineError(f"--ensemble={flags.ensemble}: give at least two folders")
 
 
 def predict(setup: Setup, models: Sequence[tuple[Setup, Any]]) -> dict[str, Any]:
@@ -639,7 +690,13 @@ def scored_pool(
     for example, its in pool:
         rows = slice(at, at + len(its))
         at += len(its)
-        yield example, its, list(starts[rows]), list(ends[rows])
+        # Padding is no place for an answer, whatever the batch was padded to.
+        yield (
+            example,
+            its,
+            [row[: window.length] for window, row in zip(its, starts[rows], strict=True)],
+            [row[: window.length] for window, row in zip(its, ends[rows], strict=True)],
+        )
 
 
 def make_runner(setup: Setup, model: Any) -> Any:

@@ -263,8 +263,9 @@ class QuestionAnswerer:
     ):
         from data_prep.squad import answers
 
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}; it must be 1 or more.")
+        for name, value in (("batch_size", batch_size), ("n_best_size", n_best_size)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more.")
         model_dir = os.fspath(model_dir)
         path = paths.join(model_dir, SQUAD_FILE)
         if not paths.exists(path):
@@ -284,9 +285,12 @@ class QuestionAnswerer:
         self.model = BertForSquad(checkpoint.config, bilstm=self.settings.get("bilstm_head", False))
         _set_weights(self.model, checkpoint)
         self.batch_size = batch_size
+        # Fewer answers to look at would change the first one and all probabilities.
+        looked_at = max(self.settings["n_best_size"], n_best_size or 1)
+        self._shown = n_best_size
         self._decoder = answers.Decoder(
             self.tokenizer,
-            self.settings["n_best_size"] if n_best_size is None else n_best_size,
+            looked_at,
             self.settings["max_answer_length"],
             self.settings["version_2_with_negative"],
             self.settings["null_score_diff_threshold"],
@@ -340,7 +344,7 @@ class QuestionAnswerer:
         for _, prediction in self._decoder(scored()):
             result: dict[str, Any] = {
                 "answer": prediction.text,
-                "nbest": [entry._asdict() for entry in prediction.nbest],
+                "nbest": [entry._asdict() for entry in prediction.nbest[: self._shown]],
             }
             if prediction.null_odds is not None:
                 result["null_odds"] = prediction.null_odds
@@ -367,5 +371,7 @@ class QuestionAnswerer:
             batch = windows.batch([flat[row] for row in rows])
             found = self._run({name: batch[name] for name in names})
             for row, start, end in zip(rows, *(each.numpy() for each in found), strict=True):
-                starts[row], ends[row] = start, end
+                # Padding is no place for an answer.
+                size = flat[row].length
+                starts[row], ends[row] = start[:size], end[:size]
         return starts, ends

@@ -48,10 +48,15 @@ def main(argv: Sequence[str]) -> None:
         raise CommandLineError(f"give one of --{' and --'.join(given)}, not both")
     if flags.input_file and flags.question:
         raise CommandLineError("--input_file has the questions: leave out --question")
+    if flags.output_file and not flags.input_file:
+        raise CommandLineError("--output_file needs --input_file: the rest goes to the terminal")
     text = flags.context
     if flags.context_file:
-        with paths.open_file(flags.context_file) as handle:
-            text = handle.read()
+        with paths.open_file(flags.context_file, encoding="utf-8-sig") as handle:
+            try:
+                text = handle.read()
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{flags.context_file} is not UTF-8 text: {error}") from None
     import_tensorflow()
 
     from bert_tf.predictor import QuestionAnswerer
@@ -123,7 +128,10 @@ def read_lines(source: str) -> Iterator[dict[str, Any]]:
         yield from objects(sys.stdin)
         return
     with paths.open_file(source, encoding="utf-8-sig") as handle:
-        yield from objects(handle)
+        try:
+            yield from objects(handle)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{source} is not UTF-8 text: {error}") from None
 
 
 if __name__ == "__main__":
