@@ -5,7 +5,9 @@ Keras and TensorFlow are imported where they are used: --help and a wrong flag a
 
 import contextlib
 import dataclasses
+import random
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -313,34 +315,83 @@ def steps_per_loop(flags: Any) -> int:
 
 
 @contextlib.contextmanager
-def output_folder(flags: Any) -> Iterator[None]:
+def output_folder(flags: Any, strategy: Any) -> Iterator[None]:
     """Makes --output_dir and, for the block, keeps other commands out of it.
 
-    Of several workers the chief alone does so.
+    Of several workers the chief alone does so; errors of the connection to one name it.
 
     Raises:
       OSError: it cannot be written, or another process works in it.
+      ValueError: it is not one folder for all workers, or their flags differ.
+      distribution.WorkerLostError: another worker does not answer any more.
     """
-    from bert_tf.training import cluster
+    from bert_tf.training import distribution
     from bert_tf.training.run_folder import check_writable, locked
 
-    if not cluster.from_environment().is_chief:
-        yield
+    with distribution.naming_workers(strategy):
+        if not distribution.is_chief(strategy):
+            check_workers(flags, strategy)
+            yield
+            return
+        check_writable(flags.output_dir)
+        with locked(flags.output_dir):
+            check_workers(flags, strategy)
+            yield
+
+
+# What may differ between the workers of a run, besides paths and other texts.
+MAY_DIFFER = ("traceback", "verbose_logging", "log_steps", "num_threads")
+
+
+def check_workers(flags: Any, strategy: Any) -> None:
+    """Checks that the workers of a run have one output folder and were started alike.
+
+    Raises:
+      ValueError: on all of them, where they do not.
+    """
+    from bert_tf.training import distribution
+
+    if not distribution.several_workers(strategy):
         return
-    check_writable(flags.output_dir)
-    with locked(flags.output_dir):
-        yield
+    agreement = distribution.Agreement(strategy)
+    alike = {
+        name: flags[name].value
+        for name in sorted(flags)
+        if flags[name].flag_type() != "string" and name not in MAY_DIFFER
+    }
+    if not agreement.all_equal(zlib.crc32(repr(alike).encode())):
+        raise ValueError(
+            "the workers were started with different flags: all but paths have to be the same"
+        )
+    chief = distribution.is_chief(strategy)
+    token = agreement.greatest(random.SystemRandom().getrandbits(62) if chief else 0)
+    # A name that nobody asked for before: no file system remembers that it is not there.
+    path = paths.join(flags.output_dir, f".workers-{token}")
+    if chief:
+        with paths.open_file(path, "w") as handle:
+            handle.write("")
+    agreement.wait()
+    missing = agreement.any(not paths.exists(path))
+    if chief:
+        paths.remove(path)
+    if missing:
+        raise ValueError(
+            f"--output_dir={flags.output_dir} is not one folder for all workers: it has to be on a "
+            "file system that all of them share, or an address (gs://)"
+        )
 
 
-def make_strategy(flags: Any, batch_flags: Iterable[str]) -> Any:
+def make_strategy(flags: Any, batch_flags: Mapping[str, Any]) -> Any:
     """Returns the tf.distribute strategy, and checks the batches against it.
 
     To be called before anything else that computes.
 
     Args:
       flags: the script's.
-      batch_flags: names of its flags that set a global batch; the training batch first, where it
-        trains.
+      batch_flags: names of its flags that set a global batch, and whether the command uses them.
+
+    Raises:
+      ValueError: the devices are not there, or a batch cannot be divided among them.
     """
     import tensorflow as tf
 
@@ -350,6 +401,8 @@ def make_strategy(flags: Any, batch_flags: Iterable[str]) -> Any:
         raise CommandLineError(
             f"--use_tpu contradicts --distribution_strategy={flags.distribution_strategy}"
         )
+    # It tells of every graph's collective operations, twice.
+    tf.get_logger().setLevel("WARNING")
     if flags.num_threads:
         tf.config.threading.set_intra_op_parallelism_threads(flags.num_threads)
     strategy = distribution.make_strategy(
@@ -363,7 +416,9 @@ def make_strategy(flags: Any, batch_flags: Iterable[str]) -> Any:
     replicas = strategy.num_replicas_in_sync
     if uses_tpu(flags) and replicas != flags.num_tpu_cores:
         logging.warning("--num_tpu_cores is %d; the TPU has %d", flags.num_tpu_cores, replicas)
-    for name in batch_flags:
+    for name, used in batch_flags.items():
+        if not used:
+            continue
         parts = flags.gradient_accumulation_steps if name == "train_batch_size" else 1
         if getattr(flags, name) % (replicas * parts):
             raise CommandLineError(

@@ -9,6 +9,7 @@ workers and this one's place among them:
 import dataclasses
 import json
 import os
+import re
 from typing import Any
 
 
@@ -19,14 +20,20 @@ class Cluster:
     Attributes:
       addresses: host:port of each, the chief first where there is one by that name.
       index: this worker's place among them. Worker 0 is the chief: it alone writes.
+      has_chief: whether the first is a chief by name.
     """
 
     addresses: tuple[str, ...]
     index: int
+    has_chief: bool = False
 
     @property
     def is_chief(self) -> bool:
         return self.index == 0
+
+    def number(self, job: str, task: int) -> int:
+        """Returns the place of a worker that TensorFlow calls /job:<job>/task:<task>."""
+        return task + (self.has_chief and job == "worker")
 
 
 ALONE = Cluster(("localhost",), 0)
@@ -64,6 +71,9 @@ def from_environment() -> Cluster:
         named = cluster.get(kind, [])
         if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
             raise _wrong(f"{kind} must be a list of addresses (host:port)")
+        without = [each for each in named if not re.search(r".:\d+$", each)]
+        if without:
+            raise _wrong(f"{kind} has {without[0]!r}, which is no address (host:port)")
         first[kind] = len(addresses)
         addresses += named
     if first["worker"] > 1:
@@ -77,7 +87,7 @@ def from_environment() -> Cluster:
         )
     if len(set(addresses)) < len(addresses):
         raise _wrong("two workers have one address")
-    return Cluster(tuple(addresses), first[own] + index)
+    return Cluster(tuple(addresses), first[own] + index, first["worker"] == 1)
 
 
 def _wrong(what: Any) -> ValueError:

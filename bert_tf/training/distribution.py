@@ -87,7 +87,15 @@ def make_strategy(
     """
     check_keras()
     workers = cluster.from_environment()
+    several = len(workers.addresses) > 1
+    if several and kind not in ("auto", "multi_worker_mirrored"):
+        raise ValueError(
+            f"TF_CONFIG names {len(workers.addresses)} workers, but --distribution_strategy={kind} "
+            "is run by one process: give multi_worker_mirrored, or unset TF_CONFIG"
+        )
     if kind == "tpu":
+        if all_reduce_alg is not None:
+            raise ValueError("--all_reduce_alg does not go with a TPU")
         return _tpu(tpu_name, tpu_zone, gcp_project)
     warning = unusable_gpu()
     if warning:
@@ -99,23 +107,23 @@ def make_strategy(
         gpus = gpus[:num_gpus]
         tf.config.set_visible_devices(gpus, "GPU")
     if kind == "auto":
-        several = "mirrored" if len(gpus) > 1 else "off"
-        kind = "multi_worker_mirrored" if len(workers.addresses) > 1 else several
-    if len(workers.addresses) > 1 and kind != "multi_worker_mirrored":
-        raise ValueError(
-            f"TF_CONFIG names {len(workers.addresses)} workers, but --distribution_strategy={kind} "
-            "runs on one machine: give multi_worker_mirrored, or unset TF_CONFIG"
-        )
+        kind = "mirrored" if len(gpus) > 1 else "off"
+        kind = "multi_worker_mirrored" if several else kind
     if kind == "multi_worker_mirrored":
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=32 << 20,
             implementation=_algorithm(all_reduce_alg or "auto", _WORKER_ALGORITHMS, kind),
         )
+        if several:
+            own = workers.addresses[workers.index]
+            others = [address for address in workers.addresses if address != own]
+            logging.info("Waiting for the other workers: %s", ", ".join(others))
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     if kind == "mirrored":
-        devices = [f"GPU:{number}" for number in range(len(gpus))]
-        # Logical CPUs, as the tests make them.
-        devices = devices or [each.name[-5:] for each in tf.config.list_logical_devices("CPU")]
+        # Without GPUs logical CPUs, as the tests make them.
+        device = "GPU" if gpus else "CPU"
+        count = len(gpus) or len(tf.config.list_logical_devices("CPU"))
+        devices = [f"{device}:{number}" for number in range(count)]
         algorithm = None
         if all_reduce_alg is not None:
             algorithm = _algorithm(all_reduce_alg, _MIRRORED_ALGORITHMS, kind)()
@@ -233,11 +241,15 @@ class Agreement:
 
         self._extremes = extremes
 
+    def greatest(self, number: int) -> int:
+        """Returns the greatest of the workers' numbers."""
+        if not self._several:
+            return number
+        return int(self._extremes(tf.constant(number, tf.int64))[1])
+
     def any(self, flag: bool) -> bool:
         """Tells whether the flag is set on any worker."""
-        if not self._several:
-            return flag
-        return bool(self._extremes(tf.constant(int(flag), tf.int64))[1])
+        return bool(self.greatest(int(flag)))
 
     def all_equal(self, number: int) -> bool:
         """Tells whether the number is the same on all workers."""
@@ -274,13 +286,17 @@ def naming_workers(strategy: Any) -> Iterator[None]:
         if not several_workers(strategy):
             raise
         workers = cluster.from_environment()
-        numbers = sorted({int(number) for number in re.findall(r"/task:(\d+)", str(error))})
+        found = re.findall(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)", str(error))
+        numbers = sorted({workers.number(job, int(task)) for job, task in found})
         others = [number for number in numbers if number != workers.index]
         named = [
             f"worker {number} ({workers.addresses[number]})"
             for number in others
             if number < len(workers.addresses)
-        ] or ["one of the other workers"]
+        ]
+        if not named and isinstance(error, tf.errors.InternalError):
+            raise  # As likely an error of this process's own device.
+        named = named or ["one of the other workers"]
         lines = [line for line in str(error.message).splitlines() if line.strip()]
         said = next((line for line in lines if "task:" in line), lines[0] if lines else "nothing")
         raise WorkerLostError(
