@@ -6,6 +6,8 @@ import pytest
 
 # The softmax does not see them: their true gradient is 0, and Adam enlarges what rounding leaves.
 WITHOUT_EFFECT = ("attention/self/key/bias", "cls/squad/output_bias")
+# Adam divides by the gradient's size and so hides a factor; plain descent without clipping cannot.
+TOLERANCES = {"descent": 1e-6, "adam": 1e-5, "lamb": 1e-5}
 
 
 @pytest.fixture(scope="module")
@@ -54,46 +56,50 @@ def assert_near(found, expected, tolerance, without_effect=1e-4):
         )  # fmt: skip
 
 
-# Adam divides by the gradient's size and so hides a factor; plain descent without clipping cannot.
-RULES = {"descent": 1e-6, "adam": 1e-5, "lamb": 1e-5}
-
-
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    ("run", "count"),
+    ("run", "count", "rules"),
     [
-        ("pretrainer", 2),
-        ("pretrainer", 4),
-        ("accumulated", 1),
-        ("classifier", 2),
-        ("squad", 2),
+        ("pretrainer", 2, ("descent", "adam", "lamb")),
+        ("pretrainer", 4, ("descent", "adam")),
+        ("accumulated", 1, ("descent", "adam")),
+        ("classifier", 2, ("descent", "adam")),
+        ("squad", 2, ("descent", "adam")),
     ],
 )
-def test_mirrored_and_micro_batches(results, run, count, rule):
+def test_mirrored_and_micro_batches(results, run, count, rules):
     on_devices, _ = results
     base = "pretrainer" if run == "accumulated" else run
-    expected = part(on_devices, f"{base}_{rule}", 1)
-    found = part(on_devices, f"{run}_{rule}", count)
-    assert_near(found, expected, RULES[rule], 1e-3 if rule == "lamb" else 1e-4)
-    assert expected["global_step"] == 20
-    assert expected["metric first_bad_step"] == -1
+    for rule in rules:
+        expected = part(on_devices, f"{base}_{rule}", 1)
+        assert_near(part(on_devices, f"{run}_{rule}", count), expected, TOLERANCES[rule])
+        assert expected["global_step"] == 20
+        assert expected["metric first_bad_step"] == -1
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("count", [2, 3])
-def test_workers(results, count, rule):
+@pytest.mark.parametrize(
+    ("count", "rules"), [(2, ("descent", "adam", "lamb")), (3, ("descent", "adam"))]
+)
+def test_workers(results, count, rules):
     on_devices, on_workers = results
-    expected = part(on_devices, f"pretrainer_{rule}", 1)
-    first, *others = (part(each, f"pretrainer_{rule}", count) for each in on_workers[count])
-    assert_near(first, expected, RULES[rule], 1e-3 if rule == "lamb" else 1e-4)
-    for other in others:
-        assert_near(other, first, 0.0, without_effect=0.0)
+    for rule in rules:
+        expected = part(on_devices, f"pretrainer_{rule}", 1)
+        first, *others = (part(each, f"pretrainer_{rule}", count) for each in on_workers[count])
+        assert_near(first, expected, TOLERANCES[rule])
+        for other in others:
+            assert_near(other, first, 0.0, without_effect=0.0)
 
 
-@pytest.mark.parametrize("run", ["pretrainer", "classifier", "squad"])
-def test_the_rules_would_show_a_factor(results, run):
+@pytest.mark.parametrize(
+    ("run", "rules"),
+    [
+        ("pretrainer", ("descent", "adam", "lamb")),
+        ("classifier", ("descent", "adam")),
+        ("squad", ("descent", "adam")),
+    ],
+)
+def test_the_rules_would_show_a_factor(results, run, rules):
     on_devices, _ = results
-    ends = [part(on_devices, f"{run}_{rule}", 1) for rule in RULES]
+    ends = [part(on_devices, f"{run}_{rule}", 1) for rule in rules]
     names = [name for name in ends[0] if not name.startswith(("metric", "global_step"))]
     for number, end in enumerate(ends):
         for other in ends[:number]:
@@ -126,7 +132,10 @@ def test_float16_skips_on_all_what_overflows_on_one(results):
         assert found["skipped"].tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
         assert found["unchanged"]
         assert (found["loss_scale"], found["loss_scale_good_steps"]) == (2.0**16, 4)
-        assert_near(found, one, 1e-4, without_effect=1e-3)
+        # Eight steps at a rate of 1e-3; XLA rounds to float16 at other places.
+        assert_near(found, one, 1e-3, without_effect=1e-3)
+        apart = [np.abs(found[name] - value).mean() for name, value in one.items() if value.ndim]
+        assert np.median(apart) < 5e-5
     for name, value in others[1].items():
         np.testing.assert_array_equal(others[2][name], value, err_msg=name)
 
