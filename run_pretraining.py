@@ -237,6 +237,7 @@ def open_records(flags: Any, files: scripts.ModelFiles, objective: str, name: st
         dynamic,
         objective == "ltr",
         progress,
+        files.config.type_vocab_size,
     )
     logging.info(
         "--%s: %s records in %d file%s, checked in %.1f s",
@@ -333,8 +334,15 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
     elif setup.files.init is not None:
         report = scripts.load_weights(model, setup.files.init, NEW_HEADS, OTHER_HEADS)
         logging.info("%s", report)
+        check_taken(setup)
         take_over(step, setup.files.init, flags.init_slots, flags.init_step)
         first = int(step.global_step.numpy())
+        if first >= flags.num_train_steps:
+            raise ValueError(
+                f"--init_step: {setup.files.init.prefix} is at step {first}, and "
+                f"--num_train_steps={flags.num_train_steps} ends before: give the step at which "
+                "this phase is to end"
+            )
     if distribution.is_chief(setup.strategy):
         scripts.write_model_files(flags.output_dir, setup.config, setup.files.vocab_file)
         paths.write_json(
@@ -370,6 +378,21 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
             evaluation,
             AFTER_LOOP,
         )
+
+
+def check_taken(setup: Setup) -> None:
+    """Checks that --init_checkpoint has what --init_slots and --init_step take from it."""
+    flags, init = setup.flags, setup.files.init
+    slots = any(name.endswith("/adam_m") for name in init.shapes)
+    for asked, there, flag in (
+        (flags.init_slots, slots, "init_slots"),
+        (flags.init_step, init.global_step is not None, "init_step"),
+    ):
+        if asked and not there:
+            raise ValueError(
+                f"--{flag}: {init.prefix} holds weights alone, as a release and a folder best/ do; "
+                f"give a model.ckpt-N of the run itself, or leave --{flag} out"
+            )
 
 
 def log_plan(setup: Setup, learning_rate: Any, first: int) -> None:

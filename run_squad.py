@@ -6,7 +6,6 @@ From JSON to exact match and F1, for files in SQuAD's layout in any language.
 import dataclasses
 import json
 import random
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -181,14 +180,15 @@ def take_saved_settings(flags: Any) -> None:
     """Sets flags that were not given to what the run in --output_dir was trained with."""
     if flags.do_train or not flags.output_dir:
         return
-    saved = scripts.read_if_there(paths.join(flags.output_dir, SQUAD_FILE)) or {}
+    folder = flags.ensemble.split(",")[0].strip() if flags.ensemble else flags.output_dir
+    saved = scripts.read_if_there(paths.join(folder, SQUAD_FILE)) or {}
     taken = []
     for name in SAVED:
         if name in saved and not CLI.given(name) and saved[name] != getattr(flags, name):
             flags[name].value = saved[name]
             taken.append(f"--{name}={saved[name]}")
     if taken:
-        logging.info("As the run in %s was trained: %s", flags.output_dir, ", ".join(taken))
+        logging.info("As the run in %s was trained: %s", folder, ", ".join(taken))
 
 
 def check_flags(flags: Any) -> None:
@@ -358,6 +358,7 @@ def train(setup: Setup, model: Any) -> None:
         # Does it fit? Asked before anything in the folder is replaced.
         scripts.load_weights(model, restore.load(latest))
         scripts.check_same_model(flags.output_dir, setup.config, setup.vocab_file)
+        check_same_texts(setup)
         saved = scripts.read_if_there(paths.join(flags.output_dir, SQUAD_FILE)) or {}
         began = saved.get("training") or {}
         scripts.warn_of_changes(flags.output_dir, began, settings)
@@ -419,6 +420,30 @@ def train(setup: Setup, model: Any) -> None:
     )
 
 
+def check_same_texts(setup: Setup) -> None:
+    """Checks that a run is resumed with texts that are cut as before.
+
+    Raises:
+      ValueError: names what differs.
+    """
+    path = paths.join(setup.flags.output_dir, SQUAD_FILE)
+    saved = scripts.read_if_there(path) or {}
+    now = {
+        **scripts.tokenizer_settings(setup.tokenizer),
+        "character_level": setup.flags.character_level,
+    }
+    other = [
+        f"{name} {saved[name]} -> {value}"
+        for name, value in now.items()
+        if saved.get(name, value) != value
+    ]
+    if other:
+        raise ValueError(
+            f"the run in {setup.flags.output_dir} read its texts in another way "
+            f"({', '.join(other)}): go on as it began, or give another --output_dir"
+        )
+
+
 def with_positions(batch: dict[str, Any]) -> dict[str, Any]:
     """Gives a batch's labels the names that the loss knows."""
     batch = dict(batch)
@@ -464,7 +489,7 @@ def read_training(setup: Setup) -> tuple[WindowFeatures, int]:
 def log_report(flags: Any, path: str, report: reading.Report) -> None:
     """Says what was read."""
     for line in report.lines(10**9 if flags.verbose_logging else 20):
-        logging.info("%s: %s", path, line)
+        logging.info("%s", line if line.startswith(path) else f"{path}: {line}")
 
 
 def settings_of(setup: Setup, data: WindowFeatures) -> dict[str, Any]:
@@ -488,9 +513,7 @@ def settings_of(setup: Setup, data: WindowFeatures) -> dict[str, Any]:
         **{name: getattr(flags, name) for name in names},
         **scripts.optimizer_settings(flags),
         "training_windows": len(data),
-        "training_data_crc32": zlib.crc32(
-            data.labels.tobytes(), zlib.crc32(data.lengths.tobytes())
-        ),
+        "training_data_crc32": data.fingerprint(),
     }
 
 
@@ -604,6 +627,10 @@ def predict_into(folder: str, setup: Setup, models: Sequence[tuple[Setup, Any]])
         nbest,
         paths.join(folder, "null_odds.json") if version_2 else None,
     )
+    # What an earlier command found of other predictions would stand beside these.
+    for name in ("eval_results.json", *(() if version_2 else ("null_odds.json",))):
+        if paths.exists(paths.join(folder, name)):
+            paths.remove(paths.join(folder, name))
     log_report(flags, flags.predict_file, report)
     print(f"***** {len(written.texts)} answers in {target}, the best of each in {nbest} *****")
     try:

@@ -296,14 +296,21 @@ def stage_in(prefix: str) -> Iterator[str]:
     """Yields a prefix that TensorFlow can read, for files that begin with `prefix`.
 
     A local or gs:// prefix is yielded as it is. From elsewhere, every file whose name is the
-    prefix's or begins with it and a dot is copied to a temporary folder for the block's time.
+    prefix's or begins with it and a dot is copied to a temporary folder for the block's time. So
+    are, as links, local files whose path TensorFlow would take for a pattern ("run [1]").
     """
-    if tensorflow_reads(prefix):
+    pattern = _glob.has_magic(prefix) or "\\" in prefix or "{" in prefix
+    if tensorflow_reads(prefix) and not (pattern and not has_scheme(prefix)):
         yield local(prefix)
         return
     folder, name = dirname(prefix), basename(prefix)
+    plain = "checkpoint" if pattern else name
     with tempfile.TemporaryDirectory(prefix="bert_tf_") as temporary:
-        for entry in list_dir(folder):
+        for entry in list_dir(folder or "."):
             if entry == name or fnmatch.fnmatchcase(entry, _glob.escape(name) + ".*"):
-                copy(join(folder, entry), os.path.join(temporary, entry))
-        yield os.path.join(temporary, name)
+                target = os.path.join(temporary, plain + entry[len(name) :])
+                if has_scheme(prefix):
+                    copy(join(folder, entry), target)
+                else:
+                    os.symlink(os.path.abspath(local(join(folder, entry))), target)
+        yield os.path.join(temporary, plain)

@@ -65,6 +65,7 @@ class PretrainingData:
       max_seq_length: S.
       max_predictions_per_seq: P.
       vocab_size: V of the model; ids have to be below it.
+      type_vocab_size: number of segment ids of the model.
       dynamic: for records that hold no masks; None where they do.
       left_to_right: whether to predict each next token in place of masked ones.
       progress: as for `RecordFiles`.
@@ -85,6 +86,7 @@ class PretrainingData:
         dynamic: DynamicMasking | None = None,
         left_to_right: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        type_vocab_size: int = 2,
     ) -> None:
         self._spec = feature_spec.pretraining(
             max_seq_length, max_predictions_per_seq, masked=dynamic is None
@@ -94,6 +96,7 @@ class PretrainingData:
         self.max_seq_length = max_seq_length
         self.predictions = max_seq_length - 1 if left_to_right else max_predictions_per_seq
         self._vocab_size = vocab_size
+        self._type_vocab_size = type_vocab_size
         self._dynamic = dynamic
         self._left_to_right = left_to_right
         self._parsing: dict[str, Any] | None = None
@@ -124,6 +127,7 @@ class PretrainingData:
         """
         batch = self._parse(indices)
         self._check_values(batch, indices)
+        self._check_weights(batch, indices)
         dynamic = self._dynamic
         if self._left_to_right:
             batch = _left_to_right(batch)
@@ -170,6 +174,8 @@ class PretrainingData:
     def _check_values(self, batch: dict[str, np.ndarray], indices: np.ndarray) -> None:
         limits = {
             "input_ids": self._vocab_size,
+            "segment_ids": self._type_vocab_size,
+            "input_mask": 2,
             "masked_lm_ids": self._vocab_size,
             "masked_lm_positions": self.max_seq_length,
             "next_sentence_labels": 2,
@@ -185,13 +191,24 @@ class PretrainingData:
                 cause = (
                     "; the records were made with a larger vocabulary than the model's (vocab_size "
                     "in bert_config.json)"
-                    if limit == self._vocab_size
+                    if name in ("input_ids", "masked_lm_ids")
                     else ""
                 )
                 raise ValueError(
                     f"{self._files.where(max(int(indices[row]), 0))}: {name} has {value}, but it "
                     f"must be from 0 to {limit - 1}{cause}."
                 )
+
+    def _check_weights(self, batch: dict[str, np.ndarray], indices: np.ndarray) -> None:
+        weights = batch.get("masked_lm_weights")
+        if weights is None:
+            return
+        wrong = ~(np.isfinite(weights) & (weights >= 0)).all(axis=1)
+        if wrong.any():
+            raise ValueError(
+                f"{self._files.where(max(int(indices[int(wrong.argmax())]), 0))}: "
+                "masked_lm_weights must be numbers of at least 0."
+            )
 
     def train_dataset(
         self,

@@ -116,6 +116,8 @@ def load(
         config = config.replace(hidden_act=hidden_act)
     if vocab_file is None:
         found = paths.join(beside, VOCAB_FILE)
+        if paths.basename(beside) == BEST_FOLDER and not paths.exists(found):
+            found = paths.join(paths.dirname(beside), VOCAB_FILE)
         vocab_file = found if paths.exists(found) else None
     elif not paths.exists(vocab_file):
         raise FileNotFoundError(f"There is no vocabulary file {vocab_file}.")
@@ -144,6 +146,10 @@ def _huggingface_folder(path: str) -> str | None:
 
 
 def _config_beside(folder: str) -> BertConfig | None:
+    if paths.basename(folder) == BEST_FOLDER and not paths.exists(
+        paths.join(folder, ORIGINAL_CONFIG_FILE)
+    ):
+        folder = paths.dirname(folder)  # best/ belongs to the run around it.
     for name in (ORIGINAL_CONFIG_FILE, huggingface.CONFIG_FILE):
         path = paths.join(folder, name)
         if paths.exists(path):

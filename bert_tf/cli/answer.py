@@ -15,6 +15,7 @@ from typing import Any
 
 from bert_tf import paths
 from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tensorflow
+from data_prep import records
 
 CLI = CommandLine(
     "-m bert_tf.cli.answer",
@@ -57,6 +58,11 @@ def main(argv: Sequence[str]) -> None:
                 text = handle.read()
             except UnicodeDecodeError as error:
                 raise ValueError(f"{flags.context_file} is not UTF-8 text: {error}") from None
+    if flags.input_file and flags.output_file:
+        if records.real_path(flags.input_file) == records.real_path(flags.output_file):
+            raise CommandLineError("--output_file is --input_file: name another")
+        if paths.is_dir(flags.output_file):
+            raise CommandLineError(f"--output_file={flags.output_file} is a folder; name a file")
     import_tensorflow()
 
     from bert_tf.predictor import QuestionAnswerer
@@ -92,7 +98,12 @@ def answer_file(answerer: Any, source: str, target: str | None) -> None:
             for item, result in zip(pool, results, strict=True):
                 kept = {"id": item["id"]} if "id" in item else {}
                 line = {**kept, "question": item["question"], **result}
-                handle.write(json.dumps(line, ensure_ascii=False) + "\n")
+                text = json.dumps(line, ensure_ascii=False)
+                try:
+                    text.encode()
+                except UnicodeEncodeError:  # Half of a surrogate pair.
+                    text = json.dumps(line)
+                handle.write(text + "\n")
 
     if target is None:
         write(sys.stdout)

@@ -207,6 +207,12 @@ class CommandLine:
             # The reader of the output went away (a pager that was left).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(141) from None
+        except (MemoryError, OverflowError, RecursionError) as error:
+            if "--traceback" in sys.argv:
+                raise
+            what = f"a number or a file is too large: {error or type(error).__name__}"
+            print(f"{self.script}: error: {what}", file=sys.stderr)
+            raise SystemExit(1) from None
         except (ValueError, OSError, ImportError) as error:
             if any(argument in ("--traceback", "--traceback=true") for argument in sys.argv):
                 raise

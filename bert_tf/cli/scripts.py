@@ -403,6 +403,8 @@ def make_strategy(flags: Any, batch_flags: Mapping[str, Any]) -> Any:
         )
     # It tells of every graph's collective operations, twice.
     tf.get_logger().setLevel("WARNING")
+    if flags.num_threads > 1024:
+        raise CommandLineError(f"--num_threads={flags.num_threads}: give at most 1024")
     if flags.num_threads:
         tf.config.threading.set_intra_op_parallelism_threads(flags.num_threads)
     strategy = distribution.make_strategy(

@@ -23,7 +23,7 @@ from bert_tf.tokenization.wordpiece import (
     is_cjk,
     is_punctuation,
 )
-from data_prep import corpus
+from data_prep import corpus, records
 
 CLI = CommandLine(
     "-m bert_tf.cli.train_vocabulary",
@@ -86,6 +86,8 @@ with CLI.group("Vocabulary"):
 _CHUNKS = 1 << 16
 # Repetitions of a word in a string for the trainer.
 _REPETITIONS = 100
+# More than any vocabulary has; beyond it the library fails without a message.
+_LARGEST = 10_000_000
 # Characters of a part of a long document.
 _PART = 1 << 20
 # The released models have this many [unusedN] between [PAD] and [UNK], the rest after [MASK].
@@ -277,6 +279,9 @@ def main(argv: Sequence[str]) -> Coverage:
     )
     files = corpus.find_files(flags.input_file)
     _check_output(flags.output_file, files, flags.overwrite)
+    for name in ("vocab_size", "min_frequency", "num_unused"):
+        if getattr(flags, name) > _LARGEST:
+            raise CommandLineError(f"--{name}={getattr(flags, name)}: give at most {_LARGEST}")
     _library()
     start = time.monotonic()
     basic = BasicTokenizer(
@@ -330,7 +335,7 @@ def _check_output(output: str, files: Sequence[str], overwrite: bool) -> None:
         raise CommandLineError(
             f"--output_file={output} is a folder; name a file: {paths.join(output, 'vocab.txt')}"
         )
-    if output in files:
+    if records.real_path(output) in {records.real_path(file) for file in files}:
         raise CommandLineError(f"{output} is both an input and the output file; name another.")
     if paths.exists(output) and not overwrite:
         raise CommandLineError(

@@ -71,7 +71,11 @@ def from_environment() -> Cluster:
         named = cluster.get(kind, [])
         if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
             raise _wrong(f"{kind} must be a list of addresses (host:port)")
-        without = [each for each in named if not re.search(r".:\d+$", each)]
+        without = [
+            each
+            for each in named
+            if not (port := re.search(r".:(\d{1,5})$", each)) or not 0 < int(port[1]) < 65536
+        ]
         if without:
             raise _wrong(f"{kind} has {without[0]!r}, which is no address (host:port)")
         first[kind] = len(addresses)
@@ -79,7 +83,9 @@ def from_environment() -> Cluster:
     if first["worker"] > 1:
         raise _wrong("there can be one chief")
     own, index = task.get("type"), task.get("index")
-    if own not in first or not isinstance(index, int) or isinstance(index, bool):
+    if not isinstance(own, str) or own not in first:
+        raise _wrong("task needs a type (worker or chief) and an index")
+    if not isinstance(index, int) or isinstance(index, bool):
         raise _wrong("task needs a type (worker or chief) and an index")
     if not 0 <= index < len(cluster.get(own, [])):
         raise _wrong(

@@ -421,6 +421,8 @@ def main(argv: Sequence[str] | None = None) -> Scores:
     parser.add_argument("--version", choices=["auto", "1.1", "2.0"], default="auto")
     parser.add_argument("--segments", choices=["words", "mixed"], default="words")
     args = parser.parse_args(argv)
+    if args.out_file in (args.data, args.predictions, args.na_prob_file) and args.out_file:
+        raise ValueError(f"--out_file={args.out_file} is also read: name another file.")
     gold = read_gold(args.data)
     predictions = _read_by_id(args.predictions, (str,), "a text")
     na_probs = None

@@ -3,6 +3,7 @@
 Letters: N windows, B batch, T padded length.
 """
 
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,13 @@ class WindowFeatures:
 
     def __len__(self) -> int:
         return len(self.windows)
+
+    def fingerprint(self) -> int:
+        """Returns a number that tells these windows and answers from others."""
+        crc = zlib.crc32(self.labels.tobytes())
+        for window in self.windows:
+            crc = zlib.crc32(window.input_ids.tobytes(), crc)
+        return crc
 
     def dense(self, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """Returns input_ids, input_mask, segment_ids, int32 [B, T]; -1 is a row of padding."""

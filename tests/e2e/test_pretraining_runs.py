@@ -367,8 +367,7 @@ def test_a_next_phase_begins_a_schedule_of_its_own(folder, trained, tmp_path, ca
 def test_a_release_has_neither_slots_nor_step(folder, tmp_path, flag):
     checkpoint = tiny.GOLDEN / "checkpoint/tiny_pretraining/bert_model.ckpt"
     flags = longer(folder, tmp_path / "output", f"--init_checkpoint={checkpoint}", flag)
-    missing = "adam_m" if flag == "--init_slots" else "global_step"
-    with pytest.raises(ValueError, match=missing):
+    with pytest.raises(ValueError, match=rf"{flag}: .* holds weights alone, as a release"):
         main(*flags)
     assert not list((tmp_path / "output").glob("*.json"))
 

@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -214,6 +215,9 @@ def test_window_features():
     predicted = list(windows.make_windows([example], tokenizer, 7, 2, 2, False))
     assert WindowFeatures(predicted, 7).labels.tolist() == [[0, 0], [0, 0]]
     assert WindowFeatures([], 7).labels.shape == (0, 2)
+    other = Example("q", "who", Context("ann wrote ann saw"), "ann", 0, 0)
+    other = WindowFeatures(list(windows.make_windows([other], tokenizer, 7, 2, 2, True)), 7)
+    assert other.fingerprint() != features.fingerprint() == WindowFeatures(made, 7).fingerprint()
 
 
 def test_a_trained_folder_says_how_its_texts_are_cut(tmp_path):
@@ -227,3 +231,14 @@ def test_a_trained_folder_says_how_its_texts_are_cut(tmp_path):
     flags = run_squad.CLI.parse([*command, "--do_train"])
     run_squad.take_saved_settings(flags)
     assert (flags.character_level, flags.max_seq_length) == (False, 384)
+
+
+def test_a_run_is_resumed_with_texts_cut_as_before(tmp_path):
+    (tmp_path / "squad.json").write_text(json.dumps({"do_lower_case": True}))
+    tokenizer = types.SimpleNamespace(do_lower_case=False, strip_accents=False, never_split=())
+    flags = types.SimpleNamespace(output_dir=str(tmp_path), character_level=False)
+    setup = types.SimpleNamespace(flags=flags, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=r"another way \(do_lower_case True -> False\)"):
+        run_squad.check_same_texts(setup)
+    tokenizer.do_lower_case = True
+    run_squad.check_same_texts(setup)

@@ -380,3 +380,13 @@ def test_remote_paths():
     assert read_all(prefix) == {"b": np.float32(1)}
     original.delete(prefix)
     assert paths.list_dir(directory) == ["checkpoint"]
+
+
+@pytest.mark.parametrize("name", ["run [1]", "a{b,c}", "what?", "back\\slash"])
+def test_a_folder_whose_name_looks_like_a_pattern(tmp_path, name):
+    (tmp_path / name).mkdir()
+    prefix = str(tmp_path / name / "model.ckpt-3")
+    original.write(prefix, TENSORS)
+    found = read_all(prefix)
+    assert found.keys() == TENSORS.keys()
+    np.testing.assert_array_equal(found["b"], TENSORS["b"])

@@ -292,6 +292,10 @@ def test_a_feature_that_is_missing(tmp_path, file, unmasked):
         ({"masked_lm_ids": np.array([5, 2**40, 0])}, "masked_lm_ids has 1099511627776"),
         ({"masked_lm_positions": np.array([0, 0, SIZE])}, "positions has 12, .* from 0 to 11"),
         ({"next_sentence_labels": np.array([2])}, "next_sentence_labels has 2, .* from 0 to 1"),
+        ({"segment_ids": np.full(SIZE, 2)}, "segment_ids has 2, .* from 0 to 1"),
+        ({"input_mask": np.full(SIZE, 5)}, "input_mask has 5, .* from 0 to 1"),
+        ({"masked_lm_weights": np.array([1, np.nan, 0], np.float32)}, "masked_lm_weights must be"),
+        ({"masked_lm_weights": np.array([1, -1, 0], np.float32)}, "masked_lm_weights must be"),
     ],
 )
 def test_values_out_of_range(tmp_path, file, changes, problem):
