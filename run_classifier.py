@@ -1,8 +1,9 @@
-"""Fine-tune BERT to classify texts and pairs of texts; evaluate; predict.
+"""Fine-tune BERT to classify texts and pairs of texts, tag words, or choose; evaluate; predict.
 
 From an original checkpoint or a Hugging Face folder to metrics, predictions and a checkpoint in
 the original layout. Tasks: GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI), the AX
-diagnostic, XNLI, and TSV or CSV files of your own.
+diagnostic, XNLI, and TSV or CSV files of your own; entities in CoNLL files (NER); multiple choice
+in SWAG's or RACE's layout.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tenso
 from bert_tf.config import BertConfig
 from bert_tf.predictor import TASK_FILE
 from bert_tf.tokenization.packing import TRUNCATIONS
-from data_prep.tasks import get_task
+from data_prep.tasks import get_task, word_features
 
 # Keras and TensorFlow are imported where they are used: --help and a wrong flag answer at once.
 
@@ -38,7 +39,8 @@ with CLI.group("Task and data"):
     CLI.string(
         "task_name",
         None,
-        "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, TSV or CSV.",
+        "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, XNLI, TSV, CSV, NER, SWAG or "
+        "RACE.",
     )
     CLI.string("data_dir", None, "Folder with the task's files (train.tsv, dev.tsv, ...).")
     CLI.string("output_dir", None, "Folder for checkpoints, metrics and predictions.")
@@ -121,9 +123,28 @@ with CLI.group("Columns and labels of TSV and CSV"):
         "The labels in order, comma-separated; by default those of the training file, sorted.",
     )
     CLI.string("label_separator", ",", "Between several labels in one field.")
+with CLI.group("Files of TSV, CSV, NER, SWAG and RACE"):
     CLI.string("train_file", None, "Name of the training file in data_dir.")
     CLI.string("dev_file", None, "Name of the evaluation file in data_dir.")
     CLI.string("test_file", None, "Name of the prediction file in data_dir.")
+with CLI.group("NER"):
+    CLI.integer("word_column", 0, "Column of the tokens, from 0; -1 is the last.")
+    CLI.integer("tag_column", -1, "Column of the tags, from 0; -1 is the last.")
+    CLI.boolean(
+        "document_context",
+        False,
+        "Fill each input up to max_seq_length with the sentences around it, of the same document.",
+    )
+    CLI.enum(
+        "feature_based",
+        "off",
+        ["off", *word_features.CHOICES],
+        "Section 5.3 of the paper: do not train the encoder, but two LSTM layers that read these "
+        "of its layers.",
+    )
+    CLI.integer(
+        "lstm_units", 768, "Units of each direction of an LSTM layer of --feature_based.", 1
+    )
 with CLI.group("Search: train every combination, keep the best on dev"):
     CLI.string("learning_rates", None, "Learning rates, comma-separated: 5e-5,4e-5,3e-5,2e-5.")
     CLI.string("train_batch_sizes", None, "Batch sizes, comma-separated: 16,32.")
@@ -132,6 +153,7 @@ with CLI.group("Search: train every combination, keep the best on dev"):
 scripts.device_flags(CLI)
 
 RESULT_FILE = "result.json"
+NER_FLAGS = ("word_column", "tag_column", "document_context", "feature_based", "lstm_units")
 # What a search varies, besides the seed.
 SEARCHED = ("learning_rate", "train_batch_size", "num_train_epochs")
 
@@ -159,6 +181,10 @@ class Setup:
     init: Any  # bert_tf.checkpoint.restore.Checkpoint, or None
     vocab_file: str
     bilstm: bool
+    # Of NER.
+    document_context: bool = False
+    feature_based: str = "off"
+    lstm_units: int = 0
 
 
 def main(argv: Sequence[str]) -> dict[str, Any]:
@@ -169,16 +195,22 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
 
     from bert_tf.training import distribution
 
-    task = make_task(flags)
+    # First of all: what goes wrong after it on one worker ends the others, too.
     strategy = scripts.make_strategy(
-        flags, ("train_batch_size", "eval_batch_size", "predict_batch_size")
+        flags,
+        {
+            "train_batch_size": flags.do_train,
+            "eval_batch_size": flags.do_eval or flags.eval_steps or is_search(flags),
+            "predict_batch_size": flags.do_predict,
+        },
     )
+    task = make_task(flags)
     if is_search(flags) and distribution.several_workers(strategy):
         raise CommandLineError(
             "a search (several runs) does not go with several workers: start it on one of them, or "
             "give its runs one by one"
         )
-    with scripts.output_folder(flags):
+    with scripts.output_folder(flags, strategy):
         return run_command(flags, task, strategy)
 
 
@@ -187,6 +219,8 @@ def run_command(flags: Any, task: Any, strategy: Any) -> dict[str, Any]:
     setup = prepare(flags, task, strategy)
     features = read_features(setup)
     model = make_model(setup, flags.seed)
+    if setup.feature_based != "off":
+        features = encode_words(setup, model, features)
     evaluator = make_evaluator(setup, model)
     if is_search(flags):
         run_search(setup, model, evaluator, features)
@@ -274,7 +308,7 @@ def make_task(flags: Any) -> Any:
         options["label_column"] = several if len(several) > 1 else several[0]
     if flags.labels is not None:
         options["labels"] = [label.strip() for label in flags.labels.split(",")]
-    for name in ("header", "label_separator"):
+    for name in ("header", "label_separator", "word_column", "tag_column"):
         if CLI.given(name):
             options[name] = getattr(flags, name)
     if CLI.given("task_kind"):
@@ -287,6 +321,10 @@ def make_task(flags: Any) -> Any:
         # The training file may no longer be there.
         options.setdefault("kind", saved["kind"])
         options["labels"] = saved["labels"]
+    if name == "ner":
+        options = {**ner_options(flags), **options}
+    elif given := [flag for flag in NER_FLAGS if CLI.given(flag)]:
+        raise CommandLineError(f"--{given[0]} is for --task_name=NER")
     task = get_task(flags.task_name, flags.data_dir, **options)
     if saved and (saved["kind"] != task.kind or saved["labels"] != list(task.labels)):
         raise ValueError(
@@ -301,12 +339,35 @@ def make_task(flags: Any) -> Any:
         )
     if flags.do_eval and not task.eval_sets:
         raise CommandLineError(f"{task.name} has no labelled set: use --do_predict alone")
+    if flags.bilstm_head and task.kind == "choice":
+        raise CommandLineError(f"--bilstm_head is not for multiple choice ({task.name})")
+    if flags.write_submission and task.kind == "tagging":
+        raise CommandLineError(f"--write_submission is for GLUE's server, not for {task.name}")
+    if flags.do_eval:
+        task.evaluate_test(flags.data_dir)
     best = flags.best_metric
     if best and best not in (*task.metric_names, "loss"):
         raise CommandLineError(
             f"--best_metric={best}: {task.name} has {', '.join(task.metric_names)}, loss"
         )
     return task
+
+
+def ner_options(flags: Any) -> dict[str, Any]:
+    """Returns what an earlier run, of the output folder or the checkpoint, says of NER's files."""
+    saved = scripts.read_if_there(paths.join(flags.output_dir, TASK_FILE))
+    if saved is None and flags.init_checkpoint:
+        saved = scripts.read_if_there(paths.join(folder_of(flags.init_checkpoint), TASK_FILE))
+    if saved is None or saved.get("kind") != "tagging":
+        return {}
+    # Training finds the labels in its file. Else that may no longer be there.
+    keys = ("word_column", "tag_column", *(() if flags.do_train else ("labels", "scheme")))
+    return {key: saved[key] for key in keys if key in saved}
+
+
+def folder_of(checkpoint: str) -> str:
+    """Returns the folder that a checkpoint's flag names."""
+    return checkpoint if paths.is_dir(checkpoint) else paths.dirname(checkpoint)
 
 
 def column(text: str) -> str | int:
@@ -338,16 +399,53 @@ def prepare(flags: Any, task: Any, strategy: Any) -> Setup:
         beside = paths.dirname(files.init.prefix)
         saved = scripts.read_if_there(paths.join(beside, TASK_FILE))
     saved = saved or {}
-    bilstm = flags.bilstm_head if CLI.given("bilstm_head") else saved.get("bilstm_head", False)
-    return Setup(
-        flags, task, files.config, tokenizer, strategy, files.init, files.vocab_file, bilstm
+
+    def chosen(name: str, default: Any) -> Any:
+        return getattr(flags, name) if CLI.given(name) else saved.get(name, default)
+
+    setup = Setup(
+        flags,
+        task,
+        files.config,
+        tokenizer,
+        strategy,
+        files.init,
+        files.vocab_file,
+        chosen("bilstm_head", False) and task.kind != "choice",
     )
+    if task.kind == "tagging":
+        setup = dataclasses.replace(
+            setup,
+            document_context=chosen("document_context", False),
+            feature_based=chosen("feature_based", "off"),
+            lstm_units=chosen("lstm_units", flags.lstm_units),
+        )
+        check_feature_based(setup, resumed)
+    if resumed:
+        check_same_head(setup, flags.output_dir)
+    return setup
+
+
+def check_feature_based(setup: Setup, resumed: str | None) -> None:
+    """Checks what --feature_based needs."""
+    from bert_tf.training import distribution
+
+    choice, flags = setup.feature_based, setup.flags
+    if choice == "off":
+        return
+    word_features.layers_of(choice, setup.config.num_hidden_layers)
+    if setup.bilstm:
+        raise CommandLineError("--feature_based has LSTM layers of its own: no --bilstm_head")
+    if setup.init is None and (resumed is None or is_search(flags)) and flags.do_train:
+        raise CommandLineError(
+            "--feature_based needs an --init_checkpoint: the encoder is not trained"
+        )
+    if distribution.several_workers(setup.strategy):
+        raise CommandLineError("--feature_based does not go with several workers: use one machine")
 
 
 def read_features(setup: Setup) -> dict[str, Any]:
     """Reads and tokenizes the sets that the command needs: set name -> features."""
-    from data_prep.tasks.featurize import featurize
-
     flags, task = setup.flags, setup.task
     wanted = ["train"] if flags.do_train else []
     if flags.do_eval or (flags.do_train and flags.eval_steps) or is_search(flags):
@@ -355,11 +453,12 @@ def read_features(setup: Setup) -> dict[str, Any]:
     if flags.do_predict:
         wanted += task.sets(flags.data_dir, "predict")
     features = {}
-    for name in wanted:
+    for name in dict.fromkeys(wanted):
+        if task.kind == "tagging":
+            features[name] = read_words(setup, name)
+            continue
         examples = task.read_examples(flags.data_dir, name)
-        features[name] = featurize(
-            examples, task, setup.tokenizer, flags.max_seq_length, flags.truncation
-        )
+        features[name] = featurize(setup, examples)
         lengths = features[name].lengths
         logging.info(
             "%s: %d examples, mean length %.1f tokens, longest %d%s",
@@ -376,6 +475,135 @@ def read_features(setup: Setup) -> dict[str, Any]:
             flags.class_weights, task, features["train"].labels
         )
     return features
+
+
+def featurize(setup: Setup, examples: Any) -> Any:
+    """Tokenizes examples of texts, pairs or choices."""
+    from data_prep.tasks import featurize as texts
+    from data_prep.tasks import swag
+
+    flags = setup.flags
+    if setup.task.kind == "choice":
+        return swag.featurize(examples, setup.tokenizer, flags.max_seq_length, flags.truncation)
+    return texts.featurize(
+        examples, setup.task, setup.tokenizer, flags.max_seq_length, flags.truncation
+    )
+
+
+def read_words(setup: Setup, name: str) -> Any:
+    """Reads and tokenizes a set of NER, and tells what is odd about it."""
+    from data_prep.tasks import ner
+
+    flags = setup.flags
+    file = setup.task.read(flags.data_dir, name)
+    data = ner.featurize(
+        file.sentences,
+        setup.task.labels,
+        setup.tokenizer,
+        flags.max_seq_length,
+        setup.document_context,
+    )
+    logging.info(
+        "%s: %d sentences, %d words%s; %d inputs, mean length %.1f tokens, longest %d",
+        name,
+        len(file.sentences),
+        len(data.word_labels),
+        f", tags in {file.scheme}" if file.scheme else "",
+        len(data),
+        data.lengths.mean(),
+        data.lengths.max(),
+    )
+    if file.strays:
+        logging.warning(
+            "%s: %d tags do not begin an entity as %s has it, the first in line %d; they are read "
+            "as beginnings",
+            file.path,
+            len(file.strays),
+            file.scheme,
+            file.strays[0],
+        )
+    if data.num_split:
+        logging.info(
+            "%s: %d sentences are longer than --max_seq_length=%d and are read in parts that "
+            "overlap; each word is predicted once",
+            name,
+            data.num_split,
+            flags.max_seq_length,
+        )
+    if data.num_cut_words:
+        logging.warning(
+            "%s: %d words have more pieces than fit into --max_seq_length=%d; the last are cut",
+            file.path,
+            data.num_cut_words,
+            flags.max_seq_length,
+        )
+    if data.num_unknown:
+        logging.warning(
+            "%s: the tokenizer leaves nothing of %d words; [UNK] stands for each",
+            file.path,
+            data.num_unknown,
+        )
+    if setup.document_context and not file.has_documents:
+        logging.warning(
+            "%s has no -DOCSTART- lines: --document_context takes it for one document", file.path
+        )
+    return data
+
+
+def encode_words(setup: Setup, model: Any, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs the encoder, which is not trained, over all sets: set name -> `WordFeatures`.
+
+    They are kept in output_dir/features; another command there reads them again.
+    """
+    from bert_tf import features as extraction
+    from bert_tf.checkpoint import original, restore
+    from bert_tf.modeling.models import named_variables
+
+    flags, choice = setup.flags, setup.feature_based
+    if is_search(flags):
+        prefix = None  # Each run begins with the initial checkpoint.
+    elif flags.do_train:
+        prefix = original.latest_checkpoint(flags.output_dir)
+    else:
+        prefix = restore.trained_checkpoint(flags.output_dir, flags.use_best)
+    checkpoint = setup.init if prefix is None else restore.load(prefix)
+    scripts.load_weights(model.bert, checkpoint, ("bert/pooler/*",), ("*",))
+    encoder = 0
+    for variable in named_variables(model.bert).values():
+        encoder = zlib.crc32(variable.numpy(), encoder)
+    layers = word_features.layers_of(choice, setup.config.num_hidden_layers)
+    extractor = extraction.FeatureExtractor(
+        model.bert,
+        layers,
+        batch_size=flags.eval_batch_size,
+        strategy=setup.strategy,
+        pad_to=flags.max_seq_length if scripts.uses_tpu(flags) else None,
+    )
+
+    def states(parts: list[np.ndarray]) -> list[np.ndarray]:
+        return extractor([extraction.Text(ids, np.zeros_like(ids), False) for ids in parts])
+
+    found = {}
+    for name, windows in features.items():
+        key = repr((choice, flags.precision, encoder, zlib.crc32(windows.windows))).encode()
+        key_crc = zlib.crc32(windows.word_starts, zlib.crc32(windows.input_ids, zlib.crc32(key)))
+        shape = len(windows.word_labels), feature_size(setup)
+        blocks = word_features.encode(
+            windows, choice, states, len(layers) * setup.config.hidden_size
+        )
+        vectors = word_features.stored(
+            flags.output_dir, f"{name}-{choice}-{key_crc:08x}.npy", shape, blocks
+        )
+        found[name] = word_features.WordFeatures(windows, vectors)
+        logging.info("%s: %d words, features of %d numbers each", name, *shape)
+    return found
+
+
+def feature_size(setup: Setup) -> int:
+    """Returns how many numbers --feature_based has for a word."""
+    layers = word_features.layers_of(setup.feature_based, setup.config.num_hidden_layers)
+    added = setup.feature_based == "sum_last_4"
+    return (1 if added else len(layers)) * setup.config.hidden_size
 
 
 def example_weights(text: str, task: Any, labels: np.ndarray) -> np.ndarray:
@@ -401,16 +629,32 @@ def example_weights(text: str, task: Any, labels: np.ndarray) -> np.ndarray:
 
 def make_model(setup: Setup, seed: int) -> Any:
     """Makes the model with new weights."""
-    from bert_tf.modeling.models import BertClassifier
+    from bert_tf.modeling import models
 
+    config, kind, outputs = setup.config, setup.task.kind, setup.task.num_outputs
+    common: dict[str, Any] = {"seed": seed, "dtype": scripts.PRECISIONS[setup.flags.precision]}
     with setup.strategy.scope():
-        return BertClassifier(
-            setup.config,
-            setup.task.num_outputs,
-            seed=seed,
-            dtype=scripts.PRECISIONS[setup.flags.precision],
-            bilstm=setup.bilstm,
-        )
+        if setup.feature_based != "off":
+            mixed = config.num_hidden_layers + 1 if setup.feature_based == "weighted_sum" else 0
+            size = feature_size(setup)
+            return models.BertFeatureTagger(
+                config, outputs, size, mixed, setup.lstm_units, **common
+            )
+        if kind == "choice":
+            return models.BertForMultipleChoice(config, **common)
+        make = models.BertTokenClassifier if kind == "tagging" else models.BertClassifier
+        return make(config, outputs, bilstm=setup.bilstm, **common)
+
+
+def loss_of(kind: str) -> Any:
+    """Returns the loss of a kind of task."""
+    from bert_tf.modeling import losses
+
+    if kind == "tagging":
+        return losses.token_loss()
+    if kind == "choice":
+        return losses.multiple_choice_loss()
+    return losses.classifier_loss(kind)
 
 
 def renew(setup: Setup, model: Any, seed: int) -> None:
@@ -430,12 +674,13 @@ def load_weights(model: Any, checkpoint: Any, new_head: bool) -> Any:
       checkpoint: an opened checkpoint.
       new_head: whether the head may be missing or of another shape.
     """
-    head = ("output_weights", "output_bias", "bilstm/*") if new_head else ()
+    head = ("output_weights", "output_bias", "bilstm/*", "layer_mix/*") if new_head else ()
     return scripts.load_weights(
         model,
         checkpoint,
         may_be_new=(*head, "bert/pooler/*") if new_head else (),
-        may_be_left=("cls/*", "bilstm/*") if new_head else ("cls/*",),
+        # Multiple choice has no bias.
+        may_be_left=("cls/*", "output_bias", "bilstm/*", "layer_mix/*") if new_head else ("cls/*",),
         may_change=head,
     )
 
@@ -446,7 +691,6 @@ def load_weights(model: Any, checkpoint: Any, new_head: bool) -> Any:
 def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[str, Any]) -> None:
     """Trains one run, from where it stands to its end. `model` is new."""
     from bert_tf.checkpoint import restore
-    from bert_tf.modeling.losses import classifier_loss
     from bert_tf.training import distribution
     from bert_tf.training.loop import Evaluation, Schedule
     from bert_tf.training.loop import train as train_loop
@@ -468,6 +712,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     settings = settings_of(setup, run, data)
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.
+        check_same_head(setup, run.output_dir)
         load_weights(model, restore.load(latest), new_head=False)
         settings = check_same_run(setup, run.output_dir, settings)
     elif setup.init is not None:
@@ -477,7 +722,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
         write_setup(setup, run.output_dir, settings)
     step = TrainStep(
         model,
-        classifier_loss(task.kind),
+        loss_of(task.kind),
         scripts.make_optimizer(flags, run.learning_rate, steps, warmup),
         setup.strategy,
         seed=run.seed,
@@ -541,6 +786,7 @@ def settings_of(setup: Setup, run: Run, data: Any) -> dict[str, Any]:
     """Returns what the weights of a run depend on, besides the model."""
     flags = setup.flags
     return {
+        **ner_settings(setup),
         "learning_rate": run.learning_rate,
         "train_batch_size": run.train_batch_size,
         "num_train_epochs": run.num_train_epochs,
@@ -552,8 +798,40 @@ def settings_of(setup: Setup, run: Run, data: Any) -> dict[str, Any]:
         "max_seq_length": flags.max_seq_length,
         "truncation": flags.truncation,
         "training_examples": len(data),
-        "training_data_crc32": zlib.crc32(data.labels.tobytes(), zlib.crc32(data.input_ids)),
+        "training_data_crc32": checksum(setup, data),
     }
+
+
+def checksum(setup: Setup, data: Any) -> int:
+    """Returns the CRC-32 of a set's ids and labels."""
+    labels = data.word_labels if setup.task.kind == "tagging" else data.labels
+    return zlib.crc32(labels.tobytes(), zlib.crc32(data.input_ids))
+
+
+def ner_settings(setup: Setup) -> dict[str, Any]:
+    """Returns what of NER's flags the weights of a run depend on; {} for other tasks."""
+    if setup.task.kind != "tagging":
+        return {}
+    settings = {"document_context": setup.document_context, "feature_based": setup.feature_based}
+    return (
+        settings if setup.feature_based == "off" else {**settings, "lstm_units": setup.lstm_units}
+    )
+
+
+def check_same_head(setup: Setup, folder: str) -> None:
+    """Raises ValueError if the checkpoints in a folder have another head than the model."""
+    saved = scripts.read_if_there(paths.join(folder, TASK_FILE)) or {}
+    if saved.get("bilstm_head", False) != setup.bilstm:
+        raise ValueError(
+            f"the run in {folder} began {'with' if saved.get('bilstm_head') else 'without'} "
+            "--bilstm_head: go on so, or give another --output_dir"
+        )
+    for name, now in (("feature_based", setup.feature_based), ("lstm_units", setup.lstm_units)):
+        if setup.task.kind == "tagging" and name in saved and saved[name] != now:
+            raise ValueError(
+                f"the run in {folder} began with --{name}={saved[name]}: go on so, or give another "
+                "--output_dir"
+            )
 
 
 def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -566,11 +844,6 @@ def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> di
     """
     scripts.check_same_model(folder, setup.config, setup.vocab_file)
     saved = scripts.read_if_there(paths.join(folder, TASK_FILE)) or {}
-    if saved.get("bilstm_head", False) != setup.bilstm:
-        raise ValueError(
-            f"the run in {folder} began {'with' if saved.get('bilstm_head') else 'without'} "
-            "--bilstm_head: go on so, or give another --output_dir"
-        )
     began = saved.get("training") or {}
     scripts.warn_of_changes(folder, began, settings)
     return began or dict(settings)
@@ -589,6 +862,14 @@ def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = 
     }
     if setup.bilstm:
         settings["bilstm_head"] = True
+    if setup.task.kind == "tagging":
+        word_column, tag_column = setup.task.columns
+        settings.update(
+            scheme=setup.task.scheme,
+            word_column=word_column,
+            tag_column=tag_column,
+            **ner_settings(setup),
+        )
     if training is not None:
         settings["training"] = dict(training)
     paths.write_json(paths.join(folder, TASK_FILE), settings)
@@ -598,13 +879,29 @@ def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = 
 
 
 def make_evaluator(setup: Setup, model: Any) -> Any:
-    """Returns a function (features, batch size) -> {"logits": [N, L], "loss": [N]}."""
-    from bert_tf.modeling.losses import classifier_loss
+    """Returns a function (features, batch size) -> {"logits": [N, L], "loss": [N]}.
+
+    For tagging it returns {"predicted": ids [W], "loss": [W]}, of the words in order.
+    """
+    from keras import ops
+
     from bert_tf.training import distribution
     from bert_tf.training.step import EvalStep
     from data_prep.input_pipeline import EvalBatches, eval_dataset
 
-    step = EvalStep(model, setup.strategy, classifier_loss(setup.task.kind).values)
+    loss = loss_of(setup.task.kind)
+    tagging = setup.task.kind == "tagging"
+
+    def of_tokens(outputs: Any, batch: Any) -> dict[str, Any]:
+        predicted = ops.cast(ops.argmax(outputs["logits"], axis=-1), "int32")  # [B, T]
+        return {**loss.values(outputs, batch), "predicted": predicted}
+
+    step = EvalStep(
+        model,
+        setup.strategy,
+        of_tokens if tagging else loss.values,
+        () if tagging else ("logits",),
+    )
     static = setup.flags.pad_to_max_length or scripts.uses_tpu(setup.flags)
 
     def evaluate(data: Any, batch_size: int) -> dict[str, np.ndarray]:
@@ -619,7 +916,8 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
             )
 
         dataset = distribution.distribute(setup.strategy, of_host)
-        return step.run(dataset, len(data), len(batches))
+        found = step.run(dataset, len(data), len(batches))
+        return {name: data.gather(value) for name, value in found.items()} if tagging else found
 
     return evaluate
 
@@ -627,8 +925,22 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
 def score(setup: Setup, evaluator: Any, data: Any) -> dict[str, float]:
     """Returns the task's metrics over a labelled set, and the mean loss."""
     outputs = evaluator(data, setup.flags.eval_batch_size)
-    metrics = setup.task.metrics(outputs["logits"], data.labels)
+    metrics = metrics_of(setup, outputs, data)
     return {**metrics, "loss": float(outputs["loss"].mean(dtype=np.float64))}
+
+
+def metrics_of(setup: Setup, outputs: Mapping[str, np.ndarray], data: Any) -> dict[str, float]:
+    """Returns the task's metrics over what an evaluator returned."""
+    if setup.task.kind == "tagging":
+        return setup.task.scores(data, outputs["predicted"])
+    return setup.task.metrics(outputs["logits"], data.labels)
+
+
+def report_of(setup: Setup, outputs: Mapping[str, np.ndarray], data: Any) -> dict[str, Any]:
+    """Returns precision, recall, F1 and support by label, or by type of entity."""
+    if setup.task.kind == "tagging":
+        return setup.task.table(data, outputs["predicted"])
+    return setup.task.report(outputs["logits"], data.labels)
 
 
 def best_metric(setup: Setup) -> tuple[str, bool]:
@@ -665,22 +977,25 @@ def evaluate_sets(
     """Evaluates each labelled set and writes its metrics; returns the first one's."""
     first: dict[str, float] = {}
     for number, name in enumerate(setup.task.sets(setup.flags.data_dir, "eval")):
-        outputs = evaluator(features[name], setup.flags.eval_batch_size)
-        labels = features[name].labels
-        metrics = setup.task.metrics(outputs["logits"], labels)
+        data = features[name]
+        outputs = evaluator(data, setup.flags.eval_batch_size)
+        metrics = metrics_of(setup, outputs, data)
         loss = float(outputs["loss"].mean(dtype=np.float64))
         lines = {f"eval_{key}": value for key, value in metrics.items()}
         lines.update(eval_loss=loss, loss=loss, global_step=global_step)
         ending = "" if number == 0 else "_" + name.removeprefix("dev_")
         path = paths.join(folder, f"eval_results{ending}.txt")
-        print(f"***** Evaluation on {name}, {len(labels)} examples *****")
+        count = f"{len(data)} examples"
+        if setup.task.kind == "tagging":
+            count = f"{len(data.word_labels)} words"
+        print(f"***** Evaluation on {name}, {count} *****")
         with paths.atomic_write(path) as handle:
             for key in sorted(lines):
                 value = lines[key]
                 text = f"{key} = {value if isinstance(value, int) else str(np.float32(value))}"
                 print(f"  {text}")
                 handle.write(text + "\n")
-        report = setup.task.report(outputs["logits"], labels)
+        report = report_of(setup, outputs, data)
         if report:
             write_report(paths.join(folder, f"eval_report{ending}.tsv"), report)
         if number == 0:
@@ -715,7 +1030,11 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any], fold
     flags, task = setup.flags, setup.task
     for number, name in enumerate(task.sets(flags.data_dir, "predict")):
         data = features[name]
-        logits = evaluator(data, flags.predict_batch_size)["logits"]
+        outputs = evaluator(data, flags.predict_batch_size)
+        if task.kind == "tagging":
+            write_tags(setup, name, data, outputs["predicted"], folder)
+            continue
+        logits = outputs["logits"]
         values = probabilities(task.kind, logits)
         ending = "" if number == 0 else "_" + name.removeprefix("test_")
         # AX is predicted with MNLI's model, often in its folder: not over MNLI's own results.
@@ -729,6 +1048,8 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any], fold
         if flags.write_predictions:
             named = paths.join(folder, f"test_predictions{ending}.tsv")
             header = task.labels or ("value",)
+            if task.kind == "choice":
+                header = tuple(f"choice{place}" for place in range(values.shape[1]))
             with paths.atomic_write(named) as handle:
                 handle.write("\t".join(["id", "prediction", *header]) + "\n")
                 predicted = task.predicted(logits)
@@ -744,6 +1065,17 @@ def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any], fold
                 for line in (submission.header, *submission.rows):
                     handle.write("\t".join(line) + "\n")
             print(f"  submission: {target}")
+
+
+def write_tags(setup: Setup, name: str, data: Any, predicted: np.ndarray, folder: str) -> None:
+    """Writes a set's file again, with the predicted tags [W] as an added column."""
+    from data_prep.tasks import ner
+
+    task = setup.task
+    file = task.read(setup.flags.data_dir, name)
+    path = paths.join(folder, f"{name}_predictions.conll")
+    ner.write_predictions(file.path, path, task.tags(data, predicted), file.scheme or task.scheme)
+    print(f"***** Predicted {name}: {len(predicted)} words in {path} *****")
 
 
 # The paper's protocol: a search over hyper-parameters, with restarts.
@@ -811,8 +1143,9 @@ def search_setup(setup: Setup, run: Run, features: Mapping[str, Any]) -> dict[st
     words = setup.init.get(WORD_EMBEDDINGS) if setup.init else np.zeros(0)
     return {
         **settings_of(setup, run, features["train"]),
-        "dev_data_crc32": zlib.crc32(dev.labels.tobytes(), zlib.crc32(dev.input_ids)),
+        "dev_data_crc32": checksum(setup, dev),
         "init_checkpoint_crc32": zlib.crc32(np.ascontiguousarray(words).tobytes()),
+        "model_crc32": zlib.crc32(repr((setup.config, setup.bilstm)).encode()),
     }
 
 

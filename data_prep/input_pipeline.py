@@ -23,9 +23,7 @@ BUCKET = 8
 
 # Name of an array of `Batchable.dense` -> its shape behind B, None for T, and its dtype.
 Signature = Mapping[str, tuple[tuple[int | None, ...], Any]]
-TEXT: Signature = {
-    name: ((None,), np.int32) for name in ("input_ids", "input_mask", "segment_ids")
-}
+TEXT: Signature = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ((None,), np.int32))
 
 
 class Batchable(Protocol):
@@ -201,7 +199,8 @@ def host_batch(
       shard_count: number of hosts. T is the same on all of them.
 
     Returns:
-      what `features.dense` returns: mostly input_ids, input_mask, segment_ids, int32 [B / count, T].
+      what `features.dense` returns; for texts input_ids, input_mask, segment_ids, int32
+        [B / count, T].
       label_ids: int32 or float32 [B / count], float32 [B / count, L] or int32 [B / count, T].
       is_real_example: float32 [B / count], 0 in rows of padding.
       example_index: int32 [B / count], the numbers of the examples, -1 in rows of padding.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes  # noqa: F401 - gives numpy its bfloat16
@@ -46,6 +46,11 @@ _DTYPES = {
     "U8": "uint8",
     "BOOL": "bool",
 }
+
+# Both have a classifier's weights; what they are of is told from elsewhere.
+_TOKEN_CLASSIFICATION = "BertForTokenClassification"
+_MULTIPLE_CHOICE = "BertForMultipleChoice"
+_CHOICE_BIAS = "classifier.bias"
 
 # The first whose heads are all there names the class that transformers loads by default.
 _ARCHITECTURES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -110,6 +115,9 @@ class Reader:
         bias, alias = "cls.predictions.bias", "cls.predictions.decoder.bias"
         if alias in stored and bias not in stored:
             stored[bias] = stored.pop(alias)
+        if _CHOICE_BIAS in stored and _MULTIPLE_CHOICE in _architectures(folder):
+            _, theirs = stored.pop(_CHOICE_BIAS)
+            self.left_out[theirs] = "the same for every choice"
         for name in sorted(stored):
             self._add(name, stored)
         self.places = {
@@ -196,6 +204,13 @@ def _weight_files(folder: str) -> list[str]:
     raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {folder}.")
 
 
+def _architectures(folder: str) -> list[str]:
+    """The classes that a folder's config.json names."""
+    path = paths.join(folder, CONFIG_FILE)
+    found = paths.read_json(path).get("architectures") if paths.exists(path) else None
+    return found if isinstance(found, list) else []
+
+
 def read_config(folder: str) -> BertConfig:
     """Reads a folder's config.json by Hugging Face's rules (its `gelu` is the exact form).
 
@@ -245,6 +260,8 @@ def write(
     tensors: Mapping[str, Any],
     vocab_file: str | None = None,
     do_lower_case: bool = True,
+    labels: Sequence[str] = (),
+    tagging: bool = False,
 ) -> None:
     """Writes a folder that transformers loads. The weights come first, whole or not at all.
 
@@ -256,9 +273,14 @@ def write(
         tensors: values by the original's names, without slots and global_step.
         vocab_file: vocabulary to copy; with None the folder has no tokenizer.
         do_lower_case: for tokenizer_config.json.
+        labels: names of a classifier's outputs, in order; LABEL_0 and so on by default.
+        tagging: whether a classifier's weights are for each token rather than for a text.
+
+    A classifier's weights without a bias are one vector for multiple choice. The class of
+    transformers has a bias: it is written as zero, which changes nothing.
 
     Raises:
-        ValueError: a name is not in the table.
+        ValueError: a name is not in the table, or there are not as many labels as outputs.
     """
     unknown = [name for name in tensors if names.to_huggingface(name) is None]
     if unknown:
@@ -266,6 +288,12 @@ def write(
     heads = names.heads_in(tensors)
     architecture = next(name for name, needs in _ARCHITECTURES if set(needs) <= set(heads))
     stored: dict[str, np.ndarray] = {}
+    choice = names.is_multiple_choice({name: np.shape(value) for name, value in tensors.items()})
+    if choice:
+        architecture = _MULTIPLE_CHOICE
+        stored[_CHOICE_BIAS] = np.zeros(1, np.float32)
+    elif names.CLASSIFIER in heads and tagging:
+        architecture = _TOKEN_CLASSIFICATION
     for name, value in tensors.items():
         theirs, transposed = names.to_huggingface(name) or ("", False)
         if architecture == "BertModel":
@@ -276,10 +304,13 @@ def write(
     values = config.to_huggingface()
     values["architectures"] = [architecture]
     values["dtype"] = "float32"
-    if names.CLASSIFIER in heads:
-        labels = np.asarray(tensors["output_bias"]).shape[0]
-        values["id2label"] = {str(index): f"LABEL_{index}" for index in range(labels)}
-        values["label2id"] = {f"LABEL_{index}": index for index in range(labels)}
+    if names.CLASSIFIER in heads and not choice:
+        count = np.shape(tensors["output_bias"])[0]
+        labels = labels or [f"LABEL_{index}" for index in range(count)]
+        if len(labels) != count:
+            raise ValueError(f"There are {len(labels)} labels, but {count} outputs.")
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
 
     paths.make_dirs(folder)
     # A new configuration beside old weights would pass for a model.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bert_tf.config import BertConfig
 
@@ -226,6 +226,15 @@ def heads_in(original_names: Iterable[str]) -> tuple[str, ...]:
     """The heads of which at least one weight is among the names, in the order of HEADS."""
     parts = {part_of(name) for name in original_names}
     return tuple(head for head in HEADS if head in parts)
+
+
+def is_multiple_choice(shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether shapes by the original's names have a head for multiple choice.
+
+    That is a classifier's weights of one row, without a bias.
+    """
+    rows = shapes.get("output_weights", (0,))[0]
+    return rows == 1 and "output_bias" not in shapes
 
 
 def expected_names_and_shapes(

@@ -18,6 +18,7 @@ from absl import flags
 from bert_tf import paths
 from bert_tf.checkpoint import huggingface, names, original, restore
 from bert_tf.config import HIDDEN_ACTS, BertConfig
+from bert_tf.predictor import TASK_FILE
 
 FLAGS = flags.FlagValues()
 
@@ -130,12 +131,30 @@ def main(argv: Sequence[str]) -> None:
     if do_lower_case is None:
         do_lower_case = checkpoint.do_lower_case is not False
     if FLAGS.to == "huggingface":
-        huggingface.write(FLAGS.output, config, tensors, checkpoint.vocab_file, do_lower_case)
+        labels, tagging = _task(checkpoint)
+        huggingface.write(
+            FLAGS.output,
+            config,
+            tensors,
+            checkpoint.vocab_file,
+            do_lower_case,
+            labels,
+            tagging,
+        )
     else:
         _write_original(FLAGS.output, config, tensors, checkpoint.vocab_file)
     print(f"Wrote {len(tensors)} tensors to {FLAGS.output} in the {FLAGS.to} layout.")
     if FLAGS.to == "original" and not do_lower_case:
         print("The vocabulary is cased: run the scripts with --do_lower_case=False.")
+
+
+def _task(checkpoint: restore.Checkpoint) -> tuple[list[str], bool]:
+    """The labels that a run of run_classifier.py left beside its checkpoint, and if it tags."""
+    path = paths.join(paths.dirname(checkpoint.prefix), TASK_FILE)
+    if checkpoint.kind != "original" or not paths.exists(path):
+        return [], False
+    task = paths.read_json(path)
+    return list(task.get("labels") or ()), task.get("kind") == "tagging"
 
 
 def _targets(folder: str, layout: str) -> list[str]:
@@ -185,6 +204,8 @@ def _expected(
         num_labels = shape[0]
     pooler = any(names.part_of(name) == names.POOLER for name in checkpoint.shapes)
     expected = names.expected_names_and_shapes(config, heads, num_labels, pooler)
+    if names.is_multiple_choice(checkpoint.shapes):
+        del expected["output_bias"]
     if keep_optimizer:
         for name, shape in list(expected.items()):
             # A weight that got no gradient has no slots.

@@ -103,7 +103,11 @@ class BiLSTM(keras.layers.Layer):
 
     def call(self, x: Any, input_mask: Any = None) -> dict[str, Any]:
         x = ops.cast(x, "float32")
-        kept = None if input_mask is None else ops.cast(input_mask, "bool")
+        kept = None
+        if input_mask is not None:
+            kept = ops.cast(input_mask, "bool")
+            # cuDNN refuses a text without a token, such as a row that fills up a batch.
+            kept = ops.concatenate([ops.ones_like(kept[:, :1]), kept[:, 1:]], axis=1)
         final = None
         for forward, backward in zip(self.forwards, self.backwards, strict=True):
             ahead, ahead_final, _ = forward(x, mask=kept)

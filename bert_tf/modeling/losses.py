@@ -121,9 +121,7 @@ def pretraining_loss(next_sentence: bool = True) -> Loss:
             )
         return found
 
-    def metrics(
-        outputs: Mapping[str, Any], batch: Mapping[str, Any]
-    ) -> dict[str, tuple[Any, str]]:
+    def metrics(outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
         labels = ops.reshape(batch["masked_lm_ids"], (-1,))
         right = {"masked_lm": _is_best(outputs["masked_lm_logits"], labels)}
         if next_sentence:
@@ -172,9 +170,7 @@ def pretraining_scores(
 
 def _is_first_best(logits: Any, label_ids: Any) -> Any:
     """1.0 where the label is the first of the highest scores: [N, V], [N] -> float32 [N]."""
-    return ops.cast(
-        ops.equal(ops.argmax(logits, axis=-1), ops.cast(label_ids, "int64")), "float32"
-    )
+    return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(label_ids, "int64")), "float32")
 
 
 def _is_best(logits: Any, label_ids: Any) -> Any:
@@ -196,5 +192,52 @@ def squad_loss() -> Loss:
 
     return Loss(
         weights=lambda batch: {"loss": ops.ones(ops.shape(batch["start_positions"]))},
+        values=values,
+    )
+
+
+# The score of what is no choice: its exponential is 0.
+MASKED_SCORE = -1e9
+
+
+def mask_choices(scores: Any, choice_mask: Any) -> Any:
+    """Returns float32 scores [B, C] with MASKED_SCORE where choice_mask, int [B, C], is 0.
+
+    A mask that is None masks nothing.
+    """
+    scores = ops.cast(scores, "float32")
+    if choice_mask is None:
+        return scores
+    return ops.where(ops.cast(choice_mask, "bool"), scores, MASKED_SCORE)
+
+
+def multiple_choice_loss() -> Loss:
+    """Returns the loss of a `BertForMultipleChoice`: the softmax goes over an example's choices.
+
+    The batch has label_ids int32 [B], is_real_example float32 [B] and, where examples have
+    different numbers of choices, choice_mask int32 [B, C]: padding takes no part.
+    """
+
+    def values(outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
+        scores = mask_choices(outputs["logits"], batch.get("choice_mask"))
+        return {"loss": softmax_cross_entropy(scores, batch["label_ids"])}
+
+    return Loss(weights=lambda batch: {"loss": batch["is_real_example"]}, values=values)
+
+
+def token_loss() -> Loss:
+    """Returns the loss of a `BertTokenClassifier`: its mean over the tokens that are counted.
+
+    The batch has label_ids int32 [B, T], negative at tokens that are not counted, padding among
+    them. Weights and values are [B, T].
+    """
+
+    def values(outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
+        # Some label for the others: their weight is 0.
+        labels = ops.maximum(batch["label_ids"], 0)
+        return {"loss": softmax_cross_entropy(outputs["logits"], labels)}
+
+    return Loss(
+        weights=lambda batch: {"loss": ops.cast(batch["label_ids"] >= 0, "float32")},
         values=values,
     )

@@ -11,7 +11,7 @@ from bert_tf import paths
 from data_prep.tasks import metrics as metric_functions
 from data_prep.tasks import rows
 
-Kind = Literal["classification", "regression", "multilabel"]
+Kind = Literal["classification", "regression", "multilabel", "tagging", "choice"]
 Label = str | float | tuple[str, ...] | None
 
 
@@ -53,7 +53,8 @@ class Task:
 
     Attributes:
       name: as users write it.
-      kind: "classification", "regression" or "multilabel".
+      kind: "classification", "regression" or "multilabel"; "tagging" (a label for each word) and
+        "choice" (the best of several texts) have examples of their own.
       labels: label names in the order of the model's outputs; () for regression.
       train_file: file name of the training set, whose set name is "train"; "" if there is none.
       eval_sets: set name -> file name; the first decides which checkpoint is the best.
@@ -97,6 +98,12 @@ class Task:
             for name, file in chosen.items()
             if name not in self.optional_sets or paths.exists(paths.join(data_dir, file))
         ]
+
+    def evaluate_test(self, data_dir: str) -> None:
+        """Makes prediction sets whose files have labels evaluation sets too.
+
+        Tasks whose test files come without labels have none.
+        """
 
     def read_examples(self, data_dir: str, set_name: str) -> list[Example]:
         """Reads one set.

@@ -7,11 +7,12 @@ import array
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from bert_tf.tokenization import BertTokenizer, packing
+from data_prep.input_pipeline import TEXT
 from data_prep.tasks.base import Example, Task
 
 
@@ -47,6 +48,8 @@ class Features:
     max_seq_length: int
     num_truncated: int = 0
     example_weights: np.ndarray | None = None
+
+    signature: ClassVar = TEXT
 
     def __len__(self) -> int:
         return len(self.guids)

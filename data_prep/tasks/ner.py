@@ -19,12 +19,13 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bert_tf import paths
 from bert_tf.tokenization import BertTokenizer
+from data_prep.input_pipeline import TEXT, Signature
 from data_prep.tasks import entities, rows
 from data_prep.tasks.base import MainMetric, Task
 from data_prep.tasks.entities import Mode
@@ -275,6 +276,15 @@ def _with_outside(line: _Line, lines: _Lines) -> str:
     return line.text
 
 
+class Words(Protocol):
+    """The words of a set that a model was run on."""
+
+    word_labels: np.ndarray
+
+    def by_sentence(self, values: Sequence[Any] | np.ndarray) -> list[Any]:
+        """Cuts [W, ...] into the sentences' parts."""
+
+
 # Windows.
 
 
@@ -299,6 +309,9 @@ class TokenFeatures:
     """
 
     example_weights: np.ndarray | None = None
+    # They are among the arrays of `dense`.
+    labels: np.ndarray | None = None
+    signature: Signature = {**TEXT, "label_ids": ((None,), np.int32)}
 
     def __init__(
         self,
@@ -331,6 +344,12 @@ class TokenFeatures:
         starts = self.word_starts
         return (starts[self.windows[:, 1]] - starts[self.windows[:, 0]] + 2).astype(np.int32)
 
+    def ids(self, index: int) -> np.ndarray:
+        """Returns a window's ids without padding, int32."""
+        first, end = self.windows[index, :2]
+        pieces = self.input_ids[self.word_starts[first] : self.word_starts[end]]
+        return np.concatenate([[self._cls_id], pieces, [self._sep_id]], dtype=np.int32)
+
     def positions(self, index: int) -> np.ndarray:
         """Returns where in a window the first pieces of its counted words stand, int64."""
         first, _, start, end = self.windows[index]
@@ -356,17 +375,13 @@ class TokenFeatures:
         for row, index in enumerate(np.asarray(indices).tolist()):
             if index < 0:
                 continue
-            first, end, counted, counted_end = self.windows[index].tolist()
-            pieces = self.input_ids[self.word_starts[first] : self.word_starts[end]]
-            size = len(pieces) + 2
+            own = self.ids(index)
+            size = len(own)
             if size > length:
                 raise ValueError(f"A window of {size} tokens does not fit into {length}.")
-            ids[row, 0], ids[row, 1 : size - 1], ids[row, size - 1] = (
-                self._cls_id,
-                pieces,
-                self._sep_id,
-            )
+            ids[row, :size] = own
             mask[row, :size] = 1
+            counted, counted_end = self.windows[index, 2:]
             labels[row, self.positions(index)] = self.word_labels[counted:counted_end]
         segments = np.zeros(shape, np.int32)
         return {"input_ids": ids, "input_mask": mask, "segment_ids": segments, "label_ids": labels}
@@ -543,10 +558,11 @@ class NerTask(Task):
 
     Attributes:
       scheme: that of the training file, for predictions on files without tags.
+      columns: numbers of the tokens' column and the tags'.
     """
 
     name = "NER"
-    kind = "tagging"  # type: ignore[assignment]
+    kind = "tagging"
     train_file = "train.txt"
     eval_sets = {"dev": "dev.txt"}
     predict_sets = {"test": "test.txt"}
@@ -588,14 +604,14 @@ class NerTask(Task):
           ValueError: for a training file without entities or one that `read_conll` refuses, and
             for labels that are no tags of IOB2.
         """
-        self._columns = word_column, tag_column
+        self.columns = word_column, tag_column
         if train_file:
             self.train_file = train_file
         if dev_file:
             self.eval_sets = {"dev": dev_file}
         if test_file:
             self.predict_sets = {"test": test_file}
-        self._files: dict[tuple[str, str], ConllFile] = {}
+        self._files: dict[tuple[str, str, bool], ConllFile] = {}
         if labels is not None:
             self.labels, self.scheme = tuple(labels), scheme
             wrong = [
@@ -640,9 +656,10 @@ class NerTask(Task):
         """
         path = self._path(data_dir, set_name)
         labelled = self.has_labels(set_name)
-        if (path, set_name) not in self._files:
-            self._files[path, set_name] = read_conll(path, set_name, labelled, *self._columns)
-        file = self._files[path, set_name]
+        key = path, set_name, labelled
+        if key not in self._files:
+            self._files[key] = read_conll(path, set_name, labelled, *self.columns)
+        file = self._files[key]
         # There are none while the training set is read for them.
         if self.labels and labelled:
             for sentence in file.sentences:
@@ -655,11 +672,31 @@ class NerTask(Task):
                         )
         return file
 
+    def evaluate_test(self, data_dir: str) -> None:
+        """Has the test set evaluated if its file is there and has a column of tags with entities.
+
+        It has one where it has as many columns as the dev file; tags that are all O stand for
+        tags that are not known.
+        """
+        name, file = next(iter(self.predict_sets.items()))
+        names = (file, *self.alternatives.get(file, ()))
+        if not any(paths.exists(paths.join(data_dir, each)) for each in names):
+            return
+        test, dev = self.read(data_dir, name), self.read(data_dir, "dev")
+        if test.num_columns != dev.num_columns:
+            return
+        column = self.columns[1] % test.num_columns
+        if any(
+            line.fields and line.fields[0] != DOCSTART and line.fields[column] != entities.OUTSIDE
+            for line in _Lines(test.path)
+        ):
+            self.eval_sets = {**self.eval_sets, name: file}
+
     def read_examples(self, data_dir: str, set_name: str) -> list[Sentence]:  # type: ignore[override]
         """Returns the sentences of `read`."""
         return self.read(data_dir, set_name).sentences
 
-    def tags(self, features: TokenFeatures, word_ids: np.ndarray) -> list[list[str]]:
+    def tags(self, features: Words, word_ids: np.ndarray) -> list[list[str]]:
         """Returns label ids of all words, [W], as each sentence's tags in IOB2."""
         return features.by_sentence([self.labels[index] for index in word_ids.tolist()])
 
@@ -667,7 +704,7 @@ class NerTask(Task):
         """Not for tagging: entities need to know the sentences. Use `scores`."""
         raise NotImplementedError("NerTask.scores takes the features and the predicted labels")
 
-    def scores(self, features: TokenFeatures, word_ids: np.ndarray) -> dict[str, float]:
+    def scores(self, features: Words, word_ids: np.ndarray) -> dict[str, float]:
         """Scores predicted labels.
 
         Args:
@@ -688,14 +725,14 @@ class NerTask(Task):
         return found
 
     def table(
-        self, features: TokenFeatures, word_ids: np.ndarray, mode: Mode = "conll"
+        self, features: Words, word_ids: np.ndarray, mode: Mode = "conll"
     ) -> dict[str, dict[str, float]]:
         """Returns type -> precision, recall, f1 and support, as `scores`."""
         found = self._score(features, word_ids, mode)
         return {kind: value._asdict() for kind, value in found.items() if kind}
 
     def _score(
-        self, features: TokenFeatures, word_ids: np.ndarray, mode: Mode
+        self, features: Words, word_ids: np.ndarray, mode: Mode
     ) -> dict[str, entities.Score]:
         truth = self.tags(features, features.word_labels)
         return entities.score(truth, self.tags(features, word_ids), mode)

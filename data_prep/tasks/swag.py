@@ -19,6 +19,7 @@ import numpy as np
 
 from bert_tf import paths
 from bert_tf.tokenization import BertTokenizer, packing
+from data_prep.input_pipeline import Signature
 from data_prep.tasks import metrics as metric_functions
 from data_prep.tasks import rows
 from data_prep.tasks.base import MainMetric, Task
@@ -270,6 +271,13 @@ class ChoiceFeatures:
     def __len__(self) -> int:
         return len(self.guids)
 
+    @property
+    def signature(self) -> Signature:
+        """What `dense` returns, for `data_prep.input_pipeline`."""
+        names = ("input_ids", "input_mask", "segment_ids")
+        text: Signature = dict.fromkeys(names, ((self.num_choices, None), np.int32))
+        return {**text, "choice_mask": ((self.num_choices,), np.int32)}
+
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """Tokens of each example's longest choice: int32 [N]."""
@@ -399,7 +407,7 @@ def featurize(
 class _ChoiceTask(Task):
     """What SWAG and RACE share. There are no labels by name: each example has its own choices."""
 
-    kind = "choice"  # type: ignore[assignment]
+    kind = "choice"
     metric_names = ("accuracy",)
     main_metric = MainMetric("accuracy")
     takes_pairs = True
@@ -419,6 +427,19 @@ class _ChoiceTask(Task):
         Returns: accuracy.
         """
         return {"accuracy": metric_functions.accuracy(labels, np.argmax(logits, axis=-1))}
+
+    def evaluate_test(self, data_dir: str) -> None:
+        """Has the test set evaluated if it is there with labels."""
+        name, file = next(iter(self.predict_sets.items()))
+        names = (file, *self.alternatives.get(file, ()))
+        found = [paths.join(data_dir, each) for each in names]
+        path = next((each for each in found if paths.exists(each)), None)
+        if path is not None and self._is_labelled(path):
+            self.eval_sets = {**self.eval_sets, name: file}
+
+    def _is_labelled(self, path: str) -> bool:
+        """Whether a file or folder has labels."""
+        raise NotImplementedError
 
     def report(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, dict[str, float]]:
         """Returns {}: a choice's number means nothing."""
@@ -449,6 +470,10 @@ class SwagTask(_ChoiceTask):
         """Returns the number of the best choice of each row, as text."""
         return [str(index) for index in np.argmax(logits, axis=-1)]
 
+    def _is_labelled(self, path: str) -> bool:
+        header = next(rows.read_rows(path, quoted=True), (0, []))[1]
+        return "label" in [name.strip() for name in header]
+
     def _parse(self, path: str, set_name: str) -> Iterator[Any]:
         return read_swag(path, set_name, self.has_labels(set_name))
 
@@ -476,6 +501,10 @@ class RaceTask(_ChoiceTask):
     def predicted(self, logits: np.ndarray) -> list[str]:
         """Returns the letter of the best choice of each row."""
         return [_LETTERS[index] for index in np.argmax(logits, axis=-1)]
+
+    def _is_labelled(self, path: str) -> bool:
+        first = next((item for file in _race_files(path) for _, item in _json_objects(file)), None)
+        return isinstance(first, dict) and "answers" in first
 
     def _parse(self, path: str, set_name: str) -> Iterator[Any]:
         return read_race(path, set_name, self.has_labels(set_name))

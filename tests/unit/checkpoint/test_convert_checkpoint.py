@@ -263,3 +263,69 @@ def test_deeply_nested_configuration(tmp_path):
     (source / "config.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
     with pytest.raises(ValueError, match=r"config\.json: not valid JSON: nested too deeply"):
         convert(input=source, output=tmp_path / "out", to="huggingface")
+
+
+def run_folder(folder, outputs, bias=True, **task):
+    """As run_classifier.py leaves it: the tiny encoder with a head of some outputs."""
+    source = GOLDEN / "checkpoint" / "tiny_classifier"
+    tensors = {name: value for name, value in tensors_of(source).items() if "output" not in name
+               or name.startswith("bert/")}  # fmt: skip
+    tensors["output_weights"] = np.arange(outputs * 32, dtype=np.float32).reshape(outputs, -1)
+    if bias:
+        tensors["output_bias"] = np.arange(outputs, dtype=np.float32)
+    original.write(str(folder / "model.ckpt-3"), tensors)
+    original.write_state(str(folder), str(folder / "model.ckpt-3"), [str(folder / "model.ckpt-3")])
+    shutil.copy(source / "bert_config.json", folder)
+    paths.write_json(str(folder / "task.json"), task)
+    return folder
+
+
+def test_multiple_choice_gets_a_bias_there_and_loses_it_here(tmp_path):
+    source = run_folder(tmp_path, 1, bias=False, kind="choice", labels=[])
+    middle, back = tmp_path / "hf", tmp_path / "back"
+    convert(input=source, output=middle, to="huggingface")
+    config = json.loads((middle / "config.json").read_text())
+    assert config["architectures"] == ["BertForMultipleChoice"]
+    assert "id2label" not in config
+    stored = load_file(middle / "model.safetensors")
+    assert stored["classifier.weight"].shape == (1, 32)
+    assert stored["classifier.bias"].tolist() == [0.0]
+    # Theirs learns one, though it has no effect.
+    stored["classifier.bias"][:] = 3.0
+    save_file(stored, middle / "model.safetensors")
+    convert(input=middle, output=back, to="original")
+    assert_same(tensors_of(back), tensors_of(source))
+
+
+def test_one_output_with_a_bias_is_a_regression(tmp_path):
+    source = run_folder(tmp_path, 1, kind="regression", labels=[])
+    convert(input=source, output=tmp_path / "hf", to="huggingface")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert config["id2label"] == {"0": "LABEL_0"}
+    assert_same(tensors_of(tmp_path / "hf"), tensors_of(source))
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_labels_of_a_run(kind, tmp_path):
+    source = run_folder(tmp_path, 3, kind=kind, labels=["O", "B-X", "I-X"])
+    convert(input=source, output=tmp_path / "hf", to="huggingface")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    name = {"tagging": "Token", "classification": "Sequence"}[kind]
+    assert config["architectures"] == [f"BertFor{name}Classification"]
+    assert config["id2label"] == {"0": "O", "1": "B-X", "2": "I-X"}
+    assert config["label2id"] == {"O": 0, "B-X": 1, "I-X": 2}
+    assert_same(tensors_of(tmp_path / "hf"), tensors_of(source))
+
+
+def test_labels_that_are_not_as_many_as_outputs(tmp_path):
+    source = run_folder(tmp_path, 3, kind="tagging", labels=["O", "B-X"])
+    with pytest.raises(ValueError, match="2 labels, but 3 outputs"):
+        convert(input=source, output=tmp_path / "hf", to="huggingface")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_several_outputs_without_their_bias_stop(tmp_path):
+    source = run_folder(tmp_path, 3, bias=False, kind="classification", labels=[])
+    with pytest.raises(restore.RestoreError, match="output_bias"):
+        convert(input=source, output=tmp_path / "hf", to="huggingface")

@@ -67,7 +67,9 @@ def test_long_documents_come_in_parts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "compress", [gzip.compress, bz2.compress, lzma.compress, "zstandard"], ids=str
+    "compress",
+    [gzip.compress, bz2.compress, lzma.compress, "zstandard"],
+    ids=["gzip", "bz2", "lzma", "zstandard"],
 )
 def test_compressed(tmp_path, compress):
     if compress == "zstandard":

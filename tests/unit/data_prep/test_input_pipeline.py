@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf.tokenization import BertTokenizer
 from data_prep import input_pipeline
 from data_prep.input_pipeline import EvalBatches, TrainBatches, bucket_length, shard
+from data_prep.tasks import ner, swag
 from data_prep.tasks.featurize import Features
 
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 20), st.integers(0, 2**40))
@@ -268,3 +270,42 @@ def test_evaluation_dataset():
         ].tolist()
         assert not batch["input_mask"][~real].any()
     assert sorted(seen) == list(range(21))
+
+
+def test_batches_of_windows_and_of_choices():
+    """Labels by token, and a third axis."""
+    letters = "abcdefgh"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+    tokenizer = BertTokenizer.from_vocab({token: i for i, token in enumerate(tokens)})
+    sentences = [
+        ner.Sentence(f"t-{n}", list(letters[: n + 1]), ["B-X"] * (n + 1), [1] * (n + 1), 0)
+        for n in range(5)
+    ]
+    windows = ner.featurize(sentences, ("O", "B-X", "I-X"), tokenizer, 16)
+    examples = [
+        swag.MultipleChoiceExample(f"t-{n}", "a b", ("c", "d e f", "g h")[: 2 + n % 2], n % 2)
+        for n in range(5)
+    ]
+    choices = swag.featurize(examples, tokenizer, 16)
+    for features, shape in ((windows, (2, None)), (choices, (2, 3, None))):
+        batches = EvalBatches(features.lengths, 4)
+        spec = input_pipeline.eval_dataset(features, batches, shard_count=2).element_spec
+        assert tuple(spec["input_ids"].shape) == shape
+        found = list(input_pipeline.eval_dataset(features, batches).as_numpy_iterator())
+        assert len(found) == 2
+        for (indices, real), batch in zip(batches, found, strict=True):
+            length = bucket_length(int(features.lengths[indices[:real]].max()), 16)
+            dense = features.dense(indices, length)
+            for name, value in dense.items():
+                np.testing.assert_array_equal(batch[name], value)
+            assert batch["is_real_example"].tolist() == [1.0] * real + [0.0] * (4 - real)
+            if features is choices:
+                assert batch["label_ids"].tolist() == [n % 2 if n >= 0 else 0 for n in indices]
+                assert batch["choice_mask"].sum() == sum(2 + n % 2 for n in indices if n >= 0)
+            else:
+                counted = (batch["label_ids"] >= 0).sum(axis=1)
+                assert counted.tolist() == [n + 1 if n >= 0 else 0 for n in indices]
+        train = TrainBatches(features.lengths, 2, 0)
+        dataset = input_pipeline.train_dataset(features, train, 0, 2, pad_to_max_length=True)
+        assert dataset.element_spec["input_ids"].shape[-1] == 16
+        assert len(list(dataset)) == 2

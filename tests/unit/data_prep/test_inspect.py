@@ -132,7 +132,7 @@ def test_damaged_files(tmp_path):
         inspect.main(["inspect"])
 
 
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["empty", "gzip"])
 def test_a_file_without_records(tmp_path, capsys, content):
     file = tmp_path / "empty"
     file.write_bytes(content)

@@ -80,6 +80,31 @@ def test_bilstm_without_a_mask(bilstm):
     np.testing.assert_allclose(found["final"][1], final, atol=1e-5)
 
 
+def test_a_row_without_a_token(bilstm, monkeypatch):
+    """It fills up a batch; cuDNN, on a GPU, refuses a mask that is all zeros."""
+    layer, layers = bilstm
+    x = np.random.default_rng(2).normal(size=(2, 4, SIZE))
+    mask = np.array([[1, 1, 1, 0], [0, 0, 0, 0]], np.int32)
+    masks = []
+
+    def noting(own):
+        def call(inputs, mask):
+            masks.append(np.asarray(mask))
+            return own(inputs, mask=mask)
+
+        return call
+
+    for name in ("forwards", "backwards"):
+        monkeypatch.setattr(layer, name, [noting(each) for each in getattr(layer, name)])
+    found = layer(x.astype(np.float32), input_mask=mask)
+    assert len(masks) == 2 * len(layers)
+    for each in masks:
+        assert each.tolist() == [[True, True, True, False], [True, False, False, False]]
+    sequence, _ = plain_bilstm(layers, x[0, :3])
+    np.testing.assert_allclose(found["sequence"][0, :3], sequence, atol=1e-5)
+    np.testing.assert_array_equal(found["sequence"][1], 0.0)
+
+
 def test_new_weights_of_a_bilstm():
     def weights(seed):
         layer = BiLSTM(UNITS, 2, seed=seed)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.tokenization import BertTokenizer
-from data_prep.tasks import ner
+from data_prep.tasks import get_task, ner
 from data_prep.tasks.ner import NerTask, Sentence, featurize, read_conll, write_predictions
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -478,3 +478,35 @@ def test_scores(tokenizer):
     features = featurize(apart, task.labels, tokenizer, 16)
     assert task.table(features, np.array([1, 2]))["A"]["support"] == 2
     assert ner.IGNORED == -1
+
+
+@pytest.mark.parametrize(
+    ("test", "labelled"),
+    [
+        ("a\tB-X\n", True),
+        ("-DOCSTART-\tO\n\na\tO\nb\tI-X\n", True),
+        ("a\tO\n", False),  # As where tags are not given out.
+        ("a\n", False),
+        (None, False),
+    ],
+)
+def test_a_test_file_with_tags_is_evaluated(folder, test, labelled):
+    files = {"train": "a\tB-X\n", "dev": "a\tO\n"}
+    if test is not None:
+        files["test"] = test
+    task = NerTask(data_dir := folder(**files))
+    task.evaluate_test(data_dir)
+    assert task.sets(data_dir, "eval") == (["dev", "test"] if labelled else ["dev"])
+    assert task.sets(data_dir, "predict") == ["test"]
+    assert task.has_labels("test") == labelled
+    if labelled:
+        assert task.read(data_dir, "test").sentences[-1].tags[-1] in ("B-X", "I-X")
+
+
+def test_by_name(folder):
+    data_dir = folder(train="B-X x a\n")
+    task = get_task("ner", data_dir, word_column=2, tag_column=0)
+    assert task.read(data_dir, "train").sentences[0].words == ["a"]
+    assert task.columns == (2, 0)
+    with pytest.raises(ValueError, match="NER has no option text_a_column"):
+        get_task("NER", data_dir, text_a_column=0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.tokenization import BertTokenizer
-from data_prep.tasks import swag
+from data_prep.tasks import get_task, swag
 from data_prep.tasks.swag import (
     MultipleChoiceExample,
     RaceTask,
@@ -308,3 +308,26 @@ def test_bad_examples(tokenizer, choices, label, length, truncation, message):
 def test_names_of_files():
     assert swag.RaceTask(dev_file="mine").eval_sets == {"dev": "mine"}
     assert SwagTask(test_file="mine.csv").predict_sets == {"test": "mine.csv"}
+
+
+def test_a_test_file_with_labels_is_evaluated(write, tmp_path):
+    header = "sent1,sent2,ending0,ending1"
+    write(f"{header},label\na,b,c,d,1\n", "test.csv")
+    write(f"{header}\na,b,c,d\n", "other.csv")
+    for name, labelled in (("test.csv", True), ("other.csv", False), ("none.csv", False)):
+        task = get_task("swag", test_file=name)
+        task.evaluate_test(str(tmp_path))
+        assert task.has_labels("test") == labelled
+        assert task.sets(str(tmp_path), "eval") == (["dev", "test"] if labelled else ["dev"])
+    item = {"article": "a", "questions": ["b _"], "options": [["c", "d"]], "answers": ["B"]}
+    write(json.dumps(item), "test.json")
+    task = get_task("RACE")
+    task.evaluate_test(str(tmp_path))
+    assert task.read_examples(str(tmp_path), "test")[0].label == 1
+    del item["answers"]
+    write(json.dumps(item), "test.json")
+    task = get_task("RACE")
+    task.evaluate_test(str(tmp_path))
+    assert task.read_examples(str(tmp_path), "test")[0].label is None
+    with pytest.raises(ValueError, match="SWAG has no option labels"):
+        get_task("SWAG", labels=["a"])
