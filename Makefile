@@ -31,7 +31,7 @@ demo: .venv
 	.venv/bin/python examples/demo.py
 
 test: .venv
-	.venv/bin/python -m pytest -m 'not parity'
+	.venv/bin/python -m pytest -n 2 --dist=loadfile -m 'not parity'
 
 lint: .venv/.lint
 	.venv/bin/ruff check .
