@@ -17,9 +17,6 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, ROOT)
-
-from data_prep.squad import evaluation  # noqa: E402
 
 
 def run(command: list[str]) -> str:
@@ -45,6 +42,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seeds", default="1", help="comma-separated")
     args = parser.parse_args()
+    sys.path.insert(0, ROOT)
+
+    from data_prep.squad import evaluation
+
     gold = evaluation.read_gold(args.data)
     print("who, seed: exact match, F1; training and prediction in seconds")
     for seed in args.seeds.split(","):

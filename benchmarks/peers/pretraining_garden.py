@@ -7,15 +7,15 @@ import importlib.metadata
 
 import pretraining_common as common
 
-args = common.peer_flags(__doc__, compile="the step through XLA")
-
-import tensorflow as tf  # noqa: E402
-import tf_keras  # noqa: E402
-from official.modeling.optimization.legacy_adamw import AdamWeightDecay  # noqa: E402
-from official.nlp.modeling import layers, models, networks  # noqa: E402
-
 
 def main() -> None:
+    args = common.peer_flags(__doc__, compile="the step through XLA")
+
+    import tensorflow as tf
+    import tf_keras
+    from official.modeling.optimization.legacy_adamw import AdamWeightDecay
+    from official.nlp.modeling import layers, models, networks
+
     if args.dtype == "bf16":
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     deviation = tf_keras.initializers.TruncatedNormal(stddev=0.02)

@@ -9,14 +9,14 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import pretraining_common as common
 
-args = common.peer_flags(__doc__, compile="the step through XLA")
-
-import keras  # noqa: E402
-import keras_hub  # noqa: E402
-import tensorflow as tf  # noqa: E402
-
 
 def main() -> None:
+    args = common.peer_flags(__doc__, compile="the step through XLA")
+
+    import keras
+    import keras_hub
+    import tensorflow as tf
+
     if args.dtype == "bf16":
         keras.config.set_dtype_policy("mixed_bfloat16")
     backbone = keras_hub.models.BertBackbone(

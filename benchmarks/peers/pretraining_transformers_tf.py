@@ -10,14 +10,14 @@ os.environ["USE_TORCH"] = "0"
 
 import pretraining_common as common
 
-args = common.peer_flags(__doc__)
-
-import tensorflow as tf  # noqa: E402
-import tf_keras  # noqa: E402
-import transformers  # noqa: E402
-
 
 def main() -> None:
+    args = common.peer_flags(__doc__)
+
+    import tensorflow as tf
+    import tf_keras
+    import transformers
+
     if args.dtype == "bf16":
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     config = transformers.BertConfig(

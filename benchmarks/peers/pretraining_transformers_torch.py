@@ -8,13 +8,13 @@ import os
 
 import pretraining_common as common
 
-args = common.peer_flags(__doc__, compile="through torch.compile")
-
-import torch  # noqa: E402
-import transformers  # noqa: E402
-
 
 def main() -> None:
+    args = common.peer_flags(__doc__, compile="through torch.compile")
+
+    import torch
+    import transformers
+
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
