@@ -23,12 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from absl import logging
 
 from bert_tf import paths
@@ -590,7 +584,7 @@ class JsonLines:
 
     def finish(self) -> None:
         """Gives the file its name."""
-        if fcntl is None:
+        if not paths.HAS_LOCKS:
             self._file.close()  # Windows renames no open file.
         if paths.has_scheme(self._path):
             paths.copy(self.partial, self._path)
@@ -631,7 +625,7 @@ class Parts:
         paths.make_dirs(self.partial)
         self._lock: int | None = None
         try:
-            if not paths.has_scheme(path) and fcntl is not None:
+            if not paths.has_scheme(path) and paths.HAS_LOCKS:
                 self._lock = os.open(paths.local(self.partial), os.O_RDONLY)
                 _lock(self._lock, path)
             self.progress = _read_progress(self._state, settings, self.partial)
@@ -719,17 +713,9 @@ def _open_locked(partial: str, path: str) -> IO[bytes]:
 
 
 def _lock(descriptor: int, path: str) -> None:
-    """Locks an open file or folder; the system takes the lock away when the process ends."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OSError(
-            f"another process writes {path}: wait until it ends, or give another file"
-        ) from None
-    except OSError:
-        pass  # A file system without locks.
+    paths.lock(
+        descriptor, f"another process writes {path}: wait until it ends, or give another file"
+    )
 
 
 def _write_progress(path: str, progress: Progress, settings: Mapping[str, Any]) -> None:

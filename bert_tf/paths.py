@@ -18,6 +18,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+# Whether this system has the locks of `lock`.
+HAS_LOCKS = fcntl is not None
+
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+)://")
 
 
@@ -314,3 +322,25 @@ def stage_in(prefix: str) -> Iterator[str]:
                 else:
                     os.symlink(os.path.abspath(local(join(folder, entry))), target)
         yield os.path.join(temporary, plain)
+
+
+def lock(descriptor: int, taken: str) -> None:
+    """Locks an open file or folder, until it is closed or the process ends.
+
+    Systems and file systems without locks are not locked.
+
+    Args:
+      descriptor: of the open file.
+      taken: what to say if another process has it.
+
+    Raises:
+      OSError: another process has it.
+    """
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OSError(taken) from None
+    except OSError:
+        pass  # A file system without locks.

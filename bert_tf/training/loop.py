@@ -102,7 +102,6 @@ def train(
       distribution.WorkerLostError: another worker does not answer any more.
     """
     state = folder.restore(step)
-    folder.check_shared(step)
     total, done = schedule.num_train_steps, int(step.global_step.numpy())
     if done:
         logging.info("Going on from %s at step %d", folder.latest() or "another run", done)

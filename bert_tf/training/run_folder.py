@@ -11,11 +11,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from absl import logging
 
 from bert_tf import paths
@@ -56,20 +51,15 @@ def locked(folder: str) -> Iterator[None]:
     Raises:
       OSError: if another process works in the folder.
     """
-    if paths.has_scheme(folder) or fcntl is None:
+    if paths.has_scheme(folder) or not paths.HAS_LOCKS:
         yield
         return
     handle = os.open(paths.local(folder), os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OSError(
-                f"another process works in {folder}: wait until it ends, or give another "
-                "--output_dir"
-            ) from None
-        except OSError:
-            pass  # A file system without locks.
+        paths.lock(
+            handle,
+            f"another process works in {folder}: wait until it ends, or give another --output_dir",
+        )
         yield
     finally:
         os.close(handle)
@@ -128,18 +118,6 @@ class RunFolder:
         state = paths.read_json(state_file) if paths.exists(state_file) else {}
         step.set_state(state)
         return state
-
-    def check_shared(self, step: TrainStep) -> None:
-        """Checks that all workers begin at the same step.
-
-        Raises:
-          ValueError: if they do not: the folder is not the same for all.
-        """
-        if not step.agreement.all_equal(int(step.global_step.numpy())):
-            raise ValueError(
-                f"the workers find different checkpoints in {self.folder}: it has to be one folder "
-                "that all of them see (a shared file system, or gs://)"
-            )
 
     def save(self, step: TrainStep, state: Mapping[str, Any]) -> str:
         """Writes a checkpoint of this step and returns its prefix.
