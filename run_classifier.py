@@ -7,6 +7,7 @@ in SWAG's or RACE's layout.
 """
 
 import dataclasses
+import functools
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
@@ -386,14 +387,8 @@ def prepare(flags: Any, task: Any, strategy: Any) -> Setup:
     scripts.check_length(flags.max_seq_length, files.config)
     if flags.do_train:
         scripts.warn_of_gelu(files.config)
+    scripts.check_has_weights(flags, files)
     resumed = original.latest_checkpoint(flags.output_dir)
-    if not (files.init or resumed):
-        if not flags.do_train:
-            raise CommandLineError(
-                f"there is no checkpoint in {flags.output_dir} and no --init_checkpoint: train "
-                "first, or name a checkpoint"
-            )
-        logging.warning("No --init_checkpoint: the model is trained from random weights")
     saved = scripts.read_if_there(paths.join(flags.output_dir, TASK_FILE))
     if saved is None and files.init:
         beside = paths.dirname(files.init.prefix)
@@ -692,20 +687,13 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     """Trains one run, from where it stands to its end. `model` is new."""
     from bert_tf.checkpoint import restore
     from bert_tf.training import distribution
-    from bert_tf.training.loop import Evaluation, Schedule
+    from bert_tf.training.loop import Evaluation
     from bert_tf.training.loop import train as train_loop
     from bert_tf.training.run_folder import RunFolder
-    from bert_tf.training.step import TrainStep
     from data_prep.input_pipeline import TrainBatches, train_dataset
 
     flags, task, data = setup.flags, setup.task, features["train"]
-    steps = int(len(data) / run.train_batch_size * run.num_train_epochs)
-    if steps < 1:
-        raise ValueError(
-            f"{len(data)} examples in batches of {run.train_batch_size} for "
-            f"{run.num_train_epochs:g} epochs make no step: lower --train_batch_size or raise "
-            "--num_train_epochs"
-        )
+    steps = scripts.count_steps(len(data), "examples", run.train_batch_size, run.num_train_epochs)
     warmup = int(steps * flags.warmup_proportion)
     folder = RunFolder(run.output_dir, flags.keep_checkpoint_max)
     latest = folder.latest()
@@ -720,32 +708,14 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
         logging.info("%s", report)
     if distribution.is_chief(setup.strategy):
         write_setup(setup, run.output_dir, settings)
-    step = TrainStep(
-        model,
-        loss_of(task.kind),
-        scripts.make_optimizer(flags, run.learning_rate, steps, warmup),
-        setup.strategy,
-        seed=run.seed,
-        accumulation=flags.gradient_accumulation_steps,
-        scale_loss=flags.precision == "float16",
-        use_xla=flags.use_xla,
-    )
+    optimizer = scripts.make_optimizer(flags, run.learning_rate, steps, warmup)
+    step = scripts.make_step(flags, model, loss_of(task.kind), optimizer, setup.strategy, run.seed)
     static = flags.pad_to_max_length or scripts.uses_tpu(flags)
     batches = TrainBatches(data.lengths, run.train_batch_size, run.seed, group_by_length=not static)
 
     def make_dataset(start: int, end: int) -> Any:
-        def of_host(index: int, count: int) -> Any:
-            return train_dataset(
-                data,
-                batches,
-                start,
-                end,
-                pad_to_max_length=static,
-                shard_index=index,
-                shard_count=count,
-            )
-
-        return distribution.distribute(setup.strategy, of_host)
+        make = functools.partial(train_dataset, data, batches, start, end, pad_to_max_length=static)
+        return distribution.distribute(setup.strategy, make)
 
     logging.info(
         "Training: %d examples, %d steps of %d, warm-up %d steps, learning rate %g",
@@ -766,13 +736,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
         step,
         make_dataset,
         folder,
-        Schedule(
-            steps,
-            {"examples_per_second": run.train_batch_size},
-            flags.save_checkpoints_steps,
-            scripts.steps_per_loop(flags),
-            flags.log_steps,
-        ),
+        scripts.make_schedule(flags, steps, {"examples_per_second": run.train_batch_size}),
         evaluation,
         AFTER_LOOP,
     )
@@ -843,10 +807,7 @@ def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> di
       ValueError: for another vocabulary, or a configuration that computes something else.
     """
     scripts.check_same_model(folder, setup.config, setup.vocab_file)
-    saved = scripts.read_if_there(paths.join(folder, TASK_FILE)) or {}
-    began = saved.get("training") or {}
-    scripts.warn_of_changes(folder, began, settings)
-    return began or dict(settings)
+    return scripts.began_settings(folder, TASK_FILE, settings)
 
 
 def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = None) -> None:
@@ -910,12 +871,8 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
         batch_size = min(batch_size, -(-len(data) // replicas) * replicas)
         batches = EvalBatches(data.lengths, batch_size)
 
-        def of_host(index: int, count: int) -> Any:
-            return eval_dataset(
-                data, batches, pad_to_max_length=static, shard_index=index, shard_count=count
-            )
-
-        dataset = distribution.distribute(setup.strategy, of_host)
+        make = functools.partial(eval_dataset, data, batches, pad_to_max_length=static)
+        dataset = distribution.distribute(setup.strategy, make)
         found = step.run(dataset, len(data), len(batches))
         return {name: data.gather(value) for name, value in found.items()} if tagging else found
 

@@ -5,6 +5,7 @@ besides the paper's: masked tokens alone, and left to right (section 5.1 of the 
 """
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Sequence
@@ -161,7 +162,7 @@ def only_evaluates(flags: Any) -> bool:
 
 def prepare(flags: Any, strategy: Any) -> Setup:
     """Opens the checkpoint and the records, and checks that all fits together."""
-    from bert_tf.checkpoint import original, restore
+    from bert_tf.checkpoint import restore
 
     files = scripts.open_model(flags)
     objective = choose_objective(flags, files)
@@ -173,13 +174,7 @@ def prepare(flags: Any, strategy: Any) -> Setup:
     scripts.check_length(flags.max_seq_length, config)
     if flags.do_train:
         scripts.warn_of_gelu(config)
-    if not (files.init or original.latest_checkpoint(flags.output_dir)):
-        if not flags.do_train:
-            raise CommandLineError(
-                f"there is no checkpoint in {flags.output_dir} and no --init_checkpoint: train "
-                "first, or name a checkpoint"
-            )
-        logging.info("No --init_checkpoint: the model is trained from random weights")
+    scripts.check_has_weights(flags, files)
     train_data = open_records(flags, files, objective, "input_file") if flags.do_train else None
     eval_data = None
     if flags.eval_steps or flags.do_eval:
@@ -298,38 +293,27 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
     from bert_tf.checkpoint import restore
     from bert_tf.modeling.losses import pretraining_loss
     from bert_tf.training import distribution
-    from bert_tf.training.loop import Evaluation, Schedule
+    from bert_tf.training.loop import Evaluation
     from bert_tf.training.loop import train as train_loop
     from bert_tf.training.run_folder import RunFolder, take_over
-    from bert_tf.training.step import TrainStep
     from data_prep.input_pipeline import TrainBatches
 
     flags, data = setup.flags, setup.train
     folder = RunFolder(flags.output_dir, flags.keep_checkpoint_max)
     latest = folder.latest()
     settings = settings_of(setup)
-    step = TrainStep(
-        model,
-        pretraining_loss(setup.objective == "mlm_nsp"),
-        scripts.make_optimizer(
-            flags, flags.learning_rate, flags.num_train_steps, flags.num_warmup_steps
-        ),
-        setup.strategy,
-        seed=flags.seed,
-        accumulation=flags.gradient_accumulation_steps,
-        scale_loss=flags.precision == "float16",
-        use_xla=flags.use_xla,
+    loss = pretraining_loss(setup.objective == "mlm_nsp")
+    optimizer = scripts.make_optimizer(
+        flags, flags.learning_rate, flags.num_train_steps, flags.num_warmup_steps
     )
+    step = scripts.make_step(flags, model, loss, optimizer, setup.strategy)
     first = 0
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.
         checkpoint = restore.load(latest)
         scripts.load_weights(model, checkpoint)
         scripts.check_same_model(flags.output_dir, setup.config, setup.files.vocab_file)
-        saved = scripts.read_if_there(paths.join(flags.output_dir, SETTINGS_FILE)) or {}
-        began = saved.get("training") or {}
-        scripts.warn_of_changes(flags.output_dir, began, settings)
-        settings = began or settings
+        settings = scripts.began_settings(flags.output_dir, SETTINGS_FILE, settings)
         first = checkpoint.global_step or 0
     elif setup.files.init is not None:
         report = scripts.load_weights(model, setup.files.init, NEW_HEADS, OTHER_HEADS)
@@ -354,10 +338,8 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
     )
 
     def make_dataset(start: int, end: int) -> Any:
-        def of_host(index: int, count: int) -> Any:
-            return data.train_dataset(batches, start, end, shard_index=index, shard_count=count)
-
-        return distribution.distribute(setup.strategy, of_host)
+        make = functools.partial(data.train_dataset, batches, start, end)
+        return distribution.distribute(setup.strategy, make)
 
     log_plan(setup, step.optimizer.learning_rate, first)
     evaluation = None
@@ -368,13 +350,7 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
             step,
             make_dataset,
             folder,
-            Schedule(
-                flags.num_train_steps,
-                rates(setup),
-                flags.save_checkpoints_steps,
-                scripts.steps_per_loop(flags),
-                flags.log_steps,
-            ),
+            scripts.make_schedule(flags, flags.num_train_steps, rates(setup)),
             evaluation,
             AFTER_LOOP,
         )
@@ -503,11 +479,9 @@ def scores(setup: Setup, evaluator: Any) -> dict[str, float]:
     size = min(flags.eval_batch_size, -(-count // replicas) * replicas)
     batches = EvalBatches(np.zeros(count, np.int32), size)
 
-    def of_host(index: int, hosts: int) -> Any:
-        return data.eval_dataset(batches, shard_index=index, shard_count=hosts)
-
     with data.raising():
-        dataset = distribution.distribute(setup.strategy, of_host)
+        make = functools.partial(data.eval_dataset, batches)
+        dataset = distribution.distribute(setup.strategy, make)
         found = evaluator.run(dataset, count, len(batches))
     sums = {name: float(value.sum(dtype=np.float64)) for name, value in found.items()}
     predicted = sums["masked_lm_count"]

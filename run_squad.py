@@ -4,6 +4,7 @@ From JSON to exact match and F1, for files in SQuAD's layout in any language.
 """
 
 import dataclasses
+import functools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -264,14 +265,8 @@ def prepare(flags: Any, strategy: Any) -> Setup:
     scripts.check_length(flags.max_seq_length, files.config)
     if flags.do_train:
         scripts.warn_of_gelu(files.config)
+    scripts.check_has_weights(flags, files)
     latest = original.latest_checkpoint(flags.output_dir)
-    if not (files.init or latest):
-        if not flags.do_train:
-            raise CommandLineError(
-                f"there is no checkpoint in {flags.output_dir} and no --init_checkpoint: train "
-                "first, or name a checkpoint"
-            )
-        logging.warning("No --init_checkpoint: the model is trained from random weights")
     beside = paths.dirname(files.init.prefix) if files.init and not latest else flags.output_dir
     saved = scripts.read_if_there(paths.join(beside, SQUAD_FILE)) or {}
     bilstm = flags.bilstm_head if CLI.given("bilstm_head") else saved.get("bilstm_head", False)
@@ -334,22 +329,15 @@ def train(setup: Setup, model: Any) -> None:
     from bert_tf.checkpoint import restore
     from bert_tf.modeling.losses import squad_loss
     from bert_tf.training import distribution
-    from bert_tf.training.loop import Schedule
     from bert_tf.training.loop import train as train_loop
     from bert_tf.training.run_folder import RunFolder
-    from bert_tf.training.step import TrainStep
     from data_prep.input_pipeline import TrainBatches, train_dataset
 
     flags = setup.flags
     data, questions = read_training(setup)
     counted = questions if flags.steps_from_examples else len(data)
-    steps = int(counted / flags.train_batch_size * flags.num_train_epochs)
-    if steps < 1:
-        raise ValueError(
-            f"{counted} {'questions' if flags.steps_from_examples else 'windows'} in batches of "
-            f"{flags.train_batch_size} for {flags.num_train_epochs:g} epochs make no step: lower "
-            "--train_batch_size or raise --num_train_epochs"
-        )
+    what = "questions" if flags.steps_from_examples else "windows"
+    steps = scripts.count_steps(counted, what, flags.train_batch_size, flags.num_train_epochs)
     warmup = int(steps * flags.warmup_proportion)
     folder = RunFolder(flags.output_dir, flags.keep_checkpoint_max)
     latest = folder.latest()
@@ -359,40 +347,22 @@ def train(setup: Setup, model: Any) -> None:
         scripts.load_weights(model, restore.load(latest))
         scripts.check_same_model(flags.output_dir, setup.config, setup.vocab_file)
         check_same_texts(setup)
-        saved = scripts.read_if_there(paths.join(flags.output_dir, SQUAD_FILE)) or {}
-        began = saved.get("training") or {}
-        scripts.warn_of_changes(flags.output_dir, began, settings)
-        settings = began or settings
+        settings = scripts.began_settings(flags.output_dir, SQUAD_FILE, settings)
     elif setup.init is not None:
         logging.info("%s", load_init(setup, model))
     if distribution.is_chief(setup.strategy):
         write_setup(setup, {"training": settings})
-    step = TrainStep(
-        model,
-        squad_loss(),
-        scripts.make_optimizer(flags, flags.learning_rate, steps, warmup),
-        setup.strategy,
-        seed=flags.seed,
-        accumulation=flags.gradient_accumulation_steps,
-        scale_loss=flags.precision == "float16",
-        use_xla=flags.use_xla,
-    )
+    optimizer = scripts.make_optimizer(flags, flags.learning_rate, steps, warmup)
+    step = scripts.make_step(flags, model, squad_loss(), optimizer, setup.strategy)
     static = flags.pad_to_max_length or scripts.uses_tpu(flags)
     batches = TrainBatches(
         data.lengths, flags.train_batch_size, flags.seed, group_by_length=not static
     )
 
     def make_dataset(start: int, end: int) -> Any:
-        def of_host(index: int, count: int) -> Any:
-            return train_dataset(
-                data,
-                batches,
-                start,
-                end,
-                pad_to_max_length=static,
-                shard_index=index,
-                shard_count=count,
-            ).map(with_positions)
+        def of_host(**shard: int) -> Any:
+            dataset = train_dataset(data, batches, start, end, pad_to_max_length=static, **shard)
+            return dataset.map(with_positions)
 
         return distribution.distribute(setup.strategy, of_host)
 
@@ -409,13 +379,7 @@ def train(setup: Setup, model: Any) -> None:
         step,
         make_dataset,
         folder,
-        Schedule(
-            steps,
-            {"examples_per_second": flags.train_batch_size},
-            flags.save_checkpoints_steps,
-            scripts.steps_per_loop(flags),
-            flags.log_steps,
-        ),
+        scripts.make_schedule(flags, steps, {"examples_per_second": flags.train_batch_size}),
         after_loop=AFTER_LOOP,
     )
 
@@ -713,17 +677,7 @@ def scored_pool(
         lengths = [window.length for window in flat]
         starts = answers.average_logits([each["start_logits"] for each in outputs], lengths)
         ends = answers.average_logits([each["end_logits"] for each in outputs], lengths)
-    at = 0
-    for example, its in pool:
-        rows = slice(at, at + len(its))
-        at += len(its)
-        # Padding is no place for an answer, whatever the batch was padded to.
-        yield (
-            example,
-            its,
-            [row[: window.length] for window, row in zip(its, starts[rows], strict=True)],
-            [row[: window.length] for window, row in zip(its, ends[rows], strict=True)],
-        )
+    yield from answers.by_example(pool, starts, ends)
 
 
 def make_runner(setup: Setup, model: Any) -> Any:
@@ -740,12 +694,8 @@ def make_runner(setup: Setup, model: Any) -> Any:
         data = WindowFeatures(flat, flags.max_seq_length)
         batches = EvalBatches(data.lengths, flags.predict_batch_size)
 
-        def of_host(index: int, count: int) -> Any:
-            return eval_dataset(
-                data, batches, pad_to_max_length=static, shard_index=index, shard_count=count
-            )
-
-        dataset = distribution.distribute(setup.strategy, of_host)
+        make = functools.partial(eval_dataset, data, batches, pad_to_max_length=static)
+        dataset = distribution.distribute(setup.strategy, make)
         return step.run(dataset, len(data), len(batches))
 
     return run

@@ -77,9 +77,10 @@ def worker(args: argparse.Namespace) -> None:
         "next_sentence_labels": rng.integers(0, 2, (args.batch, 1), np.int32),
     }
 
-    def of_host(index: int, count: int) -> Any:
-        rows = args.batch // count
-        part = {name: each[index * rows : (index + 1) * rows] for name, each in batch.items()}
+    def of_host(shard_index: int, shard_count: int) -> Any:
+        rows = args.batch // shard_count
+        own = slice(shard_index * rows, (shard_index + 1) * rows)
+        part = {name: each[own] for name, each in batch.items()}
         return tf.data.Dataset.from_tensors(part).repeat()
 
     batches = iter(distribution.distribute(strategy, of_host))

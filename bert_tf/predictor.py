@@ -4,7 +4,7 @@ Letters in shape comments: N texts, L outputs.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -307,7 +307,7 @@ class QuestionAnswerer:
         Raises:
           TypeError: something else than pairs of strings; names its position.
         """
-        from data_prep.squad import reading, windows
+        from data_prep.squad import answers, reading, windows
 
         for position, item in enumerate(questions):
             pair = isinstance(item, tuple | list) and len(item) == 2
@@ -332,16 +332,8 @@ class QuestionAnswerer:
         pairs = list(windows.windows_by_example(examples, make))
         flat = [window for _, its in pairs for window in its]
         starts, ends = self._logits(flat)
-
-        def scored() -> Iterator[Any]:
-            at = 0
-            for example, its in pairs:
-                rows = slice(at, at + len(its))
-                at += len(its)
-                yield example, its, starts[rows], ends[rows]
-
         results = []
-        for _, prediction in self._decoder(scored()):
+        for _, prediction in self._decoder(answers.by_example(pairs, starts, ends)):
             result: dict[str, Any] = {
                 "answer": prediction.text,
                 "nbest": [entry._asdict() for entry in prediction.nbest[: self._shown]],
@@ -352,7 +344,7 @@ class QuestionAnswerer:
         return results
 
     def _logits(self, flat: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Returns start and end logits of windows, float32 [T] each."""
+        """Returns start and end logits of windows, float32 [T] or, with padding, more each."""
         import tensorflow as tf
 
         from data_prep.squad import windows
@@ -371,7 +363,5 @@ class QuestionAnswerer:
             batch = windows.batch([flat[row] for row in rows])
             found = self._run({name: batch[name] for name in names})
             for row, start, end in zip(rows, *(each.numpy() for each in found), strict=True):
-                # Padding is no place for an answer.
-                size = flat[row].length
-                starts[row], ends[row] = start[:size], end[:size]
+                starts[row], ends[row] = start, end
         return starts, ends

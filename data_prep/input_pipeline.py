@@ -255,7 +255,7 @@ def train_dataset(
     shard(np.zeros(batches.batch_size), shard_index, shard_count)
     rows = batches.batch_size // shard_count
     dataset = _dataset(generate, features, rows, pad_to_max_length, with_index=False)
-    return _counted(dataset, max(0, end_step - start_step))
+    return counted(dataset, max(0, end_step - start_step))
 
 
 def eval_dataset(
@@ -281,7 +281,7 @@ def eval_dataset(
     shard(np.zeros(batches.batch_size), shard_index, shard_count)
     rows = batches.batch_size // shard_count
     dataset = _dataset(generate, features, rows, pad_to_max_length, with_index=True)
-    return _counted(dataset, len(batches))
+    return counted(dataset, len(batches))
 
 
 def _dataset(
@@ -312,7 +312,8 @@ def _dataset(
     return tf.data.Dataset.from_generator(generate, output_signature=signature)
 
 
-def _counted(dataset: "tf.data.Dataset", count: int) -> "tf.data.Dataset":
+def counted(dataset: "tf.data.Dataset", count: int) -> "tf.data.Dataset":
+    """Tells a dataset of batches how many there are, and fetches ahead of the training."""
     import tensorflow as tf
 
     options = tf.data.Options()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep import feature_spec, masking, records
-from data_prep.input_pipeline import EvalBatches, TrainBatches, shard
+from data_prep.input_pipeline import EvalBatches, TrainBatches, counted, shard
 from data_prep.record_files import RecordFiles
 
 if TYPE_CHECKING:
@@ -288,18 +288,16 @@ class PretrainingData:
         if with_index:
             signature["example_index"] = tf.TensorSpec([rows], tf.int32)
         dataset = tf.data.Dataset.from_generator(noted, output_signature=signature)
-        options = tf.data.Options()
-        # The hosts' parts are cut above: TensorFlow must not cut them again.
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        return dataset.prefetch(2).with_options(options)
+        return counted(dataset, count)
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
         """Within the block, an error that tf.data wraps comes out as it was raised."""
+        import tensorflow as tf
+
         try:
             yield
-        except Exception:
+        except tf.errors.OpError:
             if self.failures:
                 raise self.failures[0] from None
             raise

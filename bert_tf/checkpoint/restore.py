@@ -338,6 +338,20 @@ def merge(
     return report
 
 
+def whole(checkpoint: Checkpoint, config: BertConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes by name of what a whole checkpoint with the parts that this one has must hold."""
+    heads = names.heads_in(checkpoint.shapes)
+    num_labels = None
+    if names.CLASSIFIER in heads:
+        shape = checkpoint.shapes.get("output_bias") or checkpoint.shapes["output_weights"]
+        num_labels = shape[0]
+    pooler = any(names.part_of(name) == names.POOLER for name in checkpoint.shapes)
+    expected = names.expected_names_and_shapes(config, heads, num_labels, pooler)
+    if names.is_multiple_choice(checkpoint.shapes):
+        del expected["output_bias"]
+    return expected
+
+
 def _place(checkpoint: Checkpoint, name: str) -> str:
     """The file of a tensor and its name there, for messages."""
     places = getattr(checkpoint._reader, "places", {})

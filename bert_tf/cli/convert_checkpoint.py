@@ -197,15 +197,7 @@ def _expected(
     checkpoint: restore.Checkpoint, config: BertConfig, keep_optimizer: bool
 ) -> dict[str, tuple[int, ...]]:
     """What a whole checkpoint with the parts that this one has must hold."""
-    heads = names.heads_in(checkpoint.shapes)
-    num_labels = None
-    if names.CLASSIFIER in heads:
-        shape = checkpoint.shapes.get("output_bias") or checkpoint.shapes["output_weights"]
-        num_labels = shape[0]
-    pooler = any(names.part_of(name) == names.POOLER for name in checkpoint.shapes)
-    expected = names.expected_names_and_shapes(config, heads, num_labels, pooler)
-    if names.is_multiple_choice(checkpoint.shapes):
-        del expected["output_bias"]
+    expected = restore.whole(checkpoint, config)
     if keep_optimizer:
         for name, shape in list(expected.items()):
             # A weight that got no gradient has no slots.

@@ -323,7 +323,7 @@ def main(argv: Sequence[str]) -> NewTokens:
         token_id: [vocab[piece] for piece in pieces[token]]
         for token_id, token in zip(new_ids, new.added)
     }
-    report = restore.merge(_expected(checkpoint, config), checkpoint)
+    report = restore.merge(restore.whole(checkpoint, config), checkpoint)
     tensors = extend(dict(restore.finite_values(checkpoint, report)), vocab_size, sources)
     _write(
         flags.output_dir,
@@ -388,17 +388,6 @@ def _check_checkpoint(checkpoint: restore.Checkpoint) -> tuple[BertConfig, str]:
             f"{checkpoint.prefix} have {rows} rows. {advice}."
         )
     return config, vocab_file
-
-
-def _expected(checkpoint: restore.Checkpoint, config: BertConfig) -> dict[str, tuple[int, ...]]:
-    """What a whole checkpoint with the parts that this one has must hold."""
-    heads = names.heads_in(checkpoint.shapes)
-    num_labels = None
-    if names.CLASSIFIER in heads:
-        shape = checkpoint.shapes.get("output_bias") or checkpoint.shapes["output_weights"]
-        num_labels = shape[0]
-    pooler = any(names.part_of(name) == names.POOLER for name in checkpoint.shapes)
-    return names.expected_names_and_shapes(config, heads, num_labels, pooler)
 
 
 def _unused_places(vocab: Mapping[str, int], needed: int, vocab_file: str) -> list[int]:

@@ -16,8 +16,9 @@ from absl import logging
 from bert_tf import paths
 from bert_tf.cli.command_line import CommandLine, CommandLineError
 from bert_tf.config import BertConfig
+from bert_tf.training import cluster
 
-# Written into a run's folder by every script: settings of the run and of its texts.
+# --precision -> Keras's policy.
 PRECISIONS = {"float32": None, "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -129,7 +130,7 @@ def device_flags(cli: CommandLine) -> None:
         cli.enum(
             "distribution_strategy",
             "auto",
-            ("auto", "off", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
+            cluster.STRATEGIES,
             "auto: the workers that TF_CONFIG names, else all GPUs of this machine, else one "
             "device. Batches are those of all devices together.",
         )
@@ -293,6 +294,20 @@ def check_length(max_seq_length: int, config: BertConfig) -> None:
         )
 
 
+def check_has_weights(flags: Any, files: ModelFiles) -> None:
+    """Checks that there is something to evaluate or predict with, where nothing is trained."""
+    from bert_tf.checkpoint import original
+
+    if files.init or original.latest_checkpoint(flags.output_dir):
+        return
+    if not flags.do_train:
+        raise CommandLineError(
+            f"there is no checkpoint in {flags.output_dir} and no --init_checkpoint: train "
+            "first, or name a checkpoint"
+        )
+    logging.warning("No --init_checkpoint: the model is trained from random weights")
+
+
 def warn_of_gelu(config: BertConfig) -> None:
     """Says what training a model in the erf form of GELU means."""
     if config.hidden_act == "gelu_erf":
@@ -312,6 +327,30 @@ def uses_tpu(flags: Any) -> bool:
 def steps_per_loop(flags: Any) -> int:
     """Returns the steps between two looks at the losses."""
     return int(flags.iterations_per_loop if uses_tpu(flags) else flags.steps_per_loop)
+
+
+def make_schedule(flags: Any, steps: int, per_step: Mapping[str, float]) -> Any:
+    """Returns the `bert_tf.training.loop.Schedule` of the flags."""
+    from bert_tf.training.loop import Schedule
+
+    return Schedule(
+        steps, per_step, flags.save_checkpoints_steps, steps_per_loop(flags), flags.log_steps
+    )
+
+
+def count_steps(examples: int, what: str, batch_size: int, epochs: float) -> int:
+    """Returns the steps of a training, as the original counts them.
+
+    Raises:
+      ValueError: there are none.
+    """
+    steps = int(examples / batch_size * epochs)
+    if steps < 1:
+        raise ValueError(
+            f"{examples} {what} in batches of {batch_size} for {epochs:g} epochs make no step: "
+            "lower --train_batch_size or raise --num_train_epochs"
+        )
+    return steps
 
 
 @contextlib.contextmanager
@@ -467,6 +506,24 @@ def make_optimizer(flags: Any, learning_rate: float, steps: int, warmup: int) ->
     return BertAdam(schedule, bias_correction=flags.adam_bias_correction)
 
 
+def make_step(
+    flags: Any, model: Any, loss: Any, optimizer: Any, strategy: Any, seed: int | None = None
+) -> Any:
+    """Makes the `bert_tf.training.step.TrainStep` of the flags; --seed is its seed by default."""
+    from bert_tf.training.step import TrainStep
+
+    return TrainStep(
+        model,
+        loss,
+        optimizer,
+        strategy,
+        seed=flags.seed if seed is None else seed,
+        accumulation=flags.gradient_accumulation_steps,
+        scale_loss=flags.precision == "float16",
+        use_xla=flags.use_xla,
+    )
+
+
 def optimizer_settings(flags: Any) -> dict[str, Any]:
     """Returns what of the optimizer's flags the weights of a run depend on."""
     names = (
@@ -547,6 +604,16 @@ def check_same_model(folder: str, config: BertConfig, vocab_file: str | None) ->
                     f"{vocab_file} is not the vocabulary that the run in {folder} began "
                     "with: give that one, or another --output_dir"
                 )
+
+
+def began_settings(folder: str, settings_file: str, now: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings with which the run in a folder began; warns of those that differ now.
+
+    Where the folder does not say, they are `now`.
+    """
+    began = (read_if_there(paths.join(folder, settings_file)) or {}).get("training") or {}
+    warn_of_changes(folder, began, now)
+    return began or dict(now)
 
 
 def warn_of_changes(folder: str, began: Mapping[str, Any], now: Mapping[str, Any]) -> None:

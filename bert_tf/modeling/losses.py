@@ -197,18 +197,18 @@ def squad_loss() -> Loss:
 
 
 # The score of what is no choice: its exponential is 0.
-MASKED_SCORE = -1e9
+NO_CHOICE_SCORE = -1e9
 
 
 def mask_choices(scores: Any, choice_mask: Any) -> Any:
-    """Returns float32 scores [B, C] with MASKED_SCORE where choice_mask, int [B, C], is 0.
+    """Returns float32 scores [B, C] with NO_CHOICE_SCORE where choice_mask, int [B, C], is 0.
 
     A mask that is None masks nothing.
     """
     scores = ops.cast(scores, "float32")
     if choice_mask is None:
         return scores
-    return ops.where(ops.cast(choice_mask, "bool"), scores, MASKED_SCORE)
+    return ops.where(ops.cast(choice_mask, "bool"), scores, NO_CHOICE_SCORE)
 
 
 def multiple_choice_loss() -> Loss:

@@ -365,7 +365,7 @@ class BertForMultipleChoice(_BertModel):
       shape, and choice_mask int32 [B, C], 1 for choices and 0 for padding; dropout_key as for
       `BertClassifier`. C choices at most.
 
-    Returns a dict: logits float32 [B, C], MASKED_SCORE for padding, and the encoder's outputs
+    Returns a dict: logits float32 [B, C], NO_CHOICE_SCORE for padding, and the encoder's outputs
       with B*C rows (row = example * C + choice).
     """
 

@@ -12,6 +12,9 @@ import os
 import re
 from typing import Any
 
+# What --distribution_strategy may be.
+STRATEGIES = ("auto", "off", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:

@@ -12,7 +12,6 @@ from absl import logging
 
 from bert_tf.training import cluster
 
-KINDS = ("auto", "off", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 # How gradients of several devices are summed: on one machine, and between machines.
 _MIRRORED_ALGORITHMS = {
     "nccl": tf.distribute.NcclAllReduce,
@@ -74,8 +73,8 @@ def make_strategy(
     """Returns a tf.distribute strategy. For several workers call it before any other op.
 
     Args:
-      kind: one of KINDS. auto: several workers where TF_CONFIG names them, else mirrored where
-        there are several GPUs, else one device.
+      kind: one of cluster.STRATEGIES. auto: several workers where TF_CONFIG names them, else
+        mirrored where there are several GPUs, else one device.
       num_gpus: how many of this machine's GPUs to use; None for all.
       all_reduce_alg: one of ALGORITHMS; None lets TensorFlow choose.
       tpu_name: name of the Cloud TPU, or grpc://ip:port; "local" on a TPU VM.
@@ -181,23 +180,25 @@ def is_chief(strategy: Any) -> bool:
     return not several_workers(strategy) or cluster.from_environment().is_chief
 
 
-def distribute(strategy: Any, make: Callable[[int, int], Any]) -> Any:
+def distribute(strategy: Any, make: Callable[..., Any]) -> Any:
     """Returns the distributed dataset of global batches.
 
     Args:
       strategy: the strategy.
-      make: (number of a host, number of hosts) -> the tf.data.Dataset of its parts of the batches,
-        cut so that the hosts' parts one after the other are the global batch.
+      make: a function (shard_index=..., shard_count=...) -> the tf.data.Dataset of one host's parts
+        of the batches, cut so that the hosts' parts one after the other are the global batch.
     """
     if not several_workers(strategy):
-        dataset = make(0, 1)
+        dataset = make(shard_index=0, shard_count=1)
         if strategy.num_replicas_in_sync > 1:
             # Of an endless dataset TensorFlow need not ask each time whether it goes on.
             dataset = dataset.repeat()
         return strategy.experimental_distribute_dataset(dataset)
 
     def of_worker(context: Any) -> Any:
-        dataset = make(context.input_pipeline_id, context.num_input_pipelines)
+        dataset = make(
+            shard_index=context.input_pipeline_id, shard_count=context.num_input_pipelines
+        )
         replicas = context.num_replicas_in_sync // context.num_input_pipelines
         if replicas > 1:
             dataset = dataset.flat_map(lambda batch: _cut(batch, replicas))

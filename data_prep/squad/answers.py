@@ -636,6 +636,25 @@ def align(predicted: str, original: str, basic: BasicTokenizer) -> str:
     return original[begin : end + 1]
 
 
+def by_example(
+    pairs: Iterable[tuple[Example, Sequence[Window]]], starts: Any, ends: Any
+) -> Iterator[Scored]:
+    """Yields examples with the logits of their windows, given those of all windows in a row.
+
+    Padding is no place for an answer, whatever a batch was padded to: its logits are cut off.
+    """
+    at = 0
+    for example, windows in pairs:
+        rows = slice(at, at + len(windows))
+        at = rows.stop
+        yield (
+            example,
+            windows,
+            [row[: window.length] for window, row in zip(windows, starts[rows], strict=True)],
+            [row[: window.length] for window, row in zip(windows, ends[rows], strict=True)],
+        )
+
+
 def best_answers(
     example: Example,
     windows: Sequence[Window],

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny
 from keras import ops
 
-from bert_tf.modeling.losses import MASKED_SCORE, multiple_choice_loss, token_loss
+from bert_tf.modeling.losses import NO_CHOICE_SCORE, multiple_choice_loss, token_loss
 from bert_tf.modeling.models import (
     BertClassifier,
     BertForMultipleChoice,
@@ -158,7 +158,7 @@ def test_choice_scores():
     assert logits.shape == (3, 4)
     assert outputs["logits"].dtype == "float32"
     mask = batch["choice_mask"] > 0
-    assert (logits[~mask] == np.float32(MASKED_SCORE)).all()
+    assert (logits[~mask] == np.float32(NO_CHOICE_SCORE)).all()
     vector = np.asarray(named_variables(model)["output_weights"])[0]
     scores = (np.asarray(outputs["pooled_output"]) @ vector).reshape(3, 4)
     np.testing.assert_allclose(logits[mask], scores[mask], atol=1e-6)

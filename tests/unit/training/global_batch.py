@@ -101,13 +101,14 @@ def batch_of(task, step):
 def batches(strategy, task, first, end):
     """The iterator of the batches of steps `first` to `end` - 1, as the scripts make it."""
 
-    def make(index, count):
-        rows = BATCH // count
+    def make(shard_index, shard_count):
+        rows = BATCH // shard_count
 
         def generate():
             for step in range(first, end):
                 whole = batch_of(task, step)
-                yield {k: v[index * rows : (index + 1) * rows] for k, v in whole.items()}
+                part = slice(shard_index * rows, (shard_index + 1) * rows)
+                yield {name: value[part] for name, value in whole.items()}
 
         signature = {}
         for name, value in batch_of(task, 0).items():

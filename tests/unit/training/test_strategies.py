@@ -238,8 +238,8 @@ def test_a_worker_with_several_gpus_gets_a_part_for_each(monkeypatch):
     )
     monkeypatch.setattr(distribution, "several_workers", lambda _: True)
 
-    def make(index, count):
-        assert (index, count) == (1, 2)
+    def make(shard_index, shard_count):
+        assert (shard_index, shard_count) == (1, 2)
 
         def generate():
             for step in range(2):
