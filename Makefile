@@ -42,6 +42,9 @@ test-beam: .venv-beam
 
 parity: .venv-parity
 	.venv-parity/bin/python -m pytest -m parity tests/parity
+	@# What `make test` skips for want of pyarrow and matplotlib, which this environment has.
+	.venv-parity/bin/python -m pytest -k 'parquet or plot' tests/unit/test_features.py \
+	    tests/unit/test_compare_checkpoints.py tests/e2e/test_extract_features.py
 
 # Other data and the peers: make bench TASK=MRPC DATA=glue/MRPC CORPUS=wiki.txt PEER_PYTHON=...
 # PEER_PYTHON has torch, transformers, scipy and scikit-learn.
@@ -69,7 +72,7 @@ bench: .venv
 
 .venv-parity/.finished: setup.cfg pyproject.toml tools/make_env.sh \
                         $(if $(call runs,.venv-parity),,FORCE)
-	@sh tools/make_env.sh .venv-parity garden,test
+	@sh tools/make_env.sh .venv-parity garden,parquet,plot,test
 
 .venv-beam: .venv-beam/.finished
 

@@ -1,19 +1,16 @@
 """run_classifier.py: its flags against the original's, and what needs no TensorFlow."""
 
 import pathlib
-import subprocess
-import sys
 import types
 
 import numpy as np
 import pytest
+import script_flags
 
 import run_classifier
 from bert_tf.cli.command_line import CommandLineError
 from bert_tf.training import search
 from data_prep.tasks import get_task
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 # Name -> (type, default) of every flag of the original's run_classifier.py.
 ORIGINAL_FLAGS = {
@@ -47,12 +44,7 @@ ORIGINAL_FLAGS = {
 
 @pytest.mark.parametrize("name", ORIGINAL_FLAGS)
 def test_original_flag(name):
-    kind, default = ORIGINAL_FLAGS[name]
-    flag = run_classifier.CLI.flags[name]
-    assert flag.flag_type() == kind
-    assert flag.default == default
-    assert type(flag.default) is type(default)
-    assert flag.help
+    script_flags.check_original_flag(run_classifier, name, *ORIGINAL_FLAGS[name])
 
 
 def test_original_command_line_is_understood():
@@ -80,35 +72,16 @@ def test_a_parse_forgets_the_one_before():
 
 
 def test_every_flag_is_in_the_help(capsys):
-    with pytest.raises(SystemExit) as exit:
-        run_classifier.main(["run_classifier.py", "--help"])
-    assert exit.value.code == 0
-    shown = capsys.readouterr().out
-    for name in run_classifier.CLI.flags:
-        assert f"{name}\n" in shown
-    for title in ("Task and data:", "Training:", "Search", "TPU:"):
-        assert title in shown
+    titles = ("Task and data:", "Training:", "Search", "TPU:", "Devices:")
+    script_flags.check_help(run_classifier, capsys, titles)
 
 
 def test_missing_flags_are_listed_at_once_and_early():
-    code = (
-        "import sys, runpy\n"
-        "sys.argv = ['run_classifier.py', '--task_name=MRPC']\n"
-        "try:\n"
-        "    runpy.run_path('run_classifier.py', run_name='__main__')\n"
-        "except SystemExit as exit:\n"
-        "    assert exit.code == 1, exit.code\n"
-        "    print('tensorflow' in sys.modules or 'keras' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.strip() == "False", done.stderr
+    errors = script_flags.errors_of(run_classifier, "--task_name=MRPC")
     for name in ("data_dir", "output_dir", "bert_config_file", "vocab_file", "do_train"):
-        assert f"--{name}" in done.stderr
-    assert "--task_name:" not in done.stderr
-    assert "python run_classifier.py --task_name=MRPC --data_dir=" in done.stderr
-    assert "Traceback" not in done.stderr
+        assert f"--{name}" in errors
+    assert "--task_name:" not in errors
+    assert "python run_classifier.py --task_name=MRPC --data_dir=" in errors
 
 
 @pytest.mark.parametrize(

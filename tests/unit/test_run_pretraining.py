@@ -1,15 +1,12 @@
 """run_pretraining.py: its flags against the original's, and what needs no TensorFlow."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
+import script_flags
 
 import run_pretraining
 from bert_tf.cli.command_line import CommandLineError
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 # Name -> (type, default) of every flag of the original's run_pretraining.py.
 ORIGINAL_FLAGS = {
@@ -40,12 +37,7 @@ ORIGINAL_FLAGS = {
 
 @pytest.mark.parametrize("name", ORIGINAL_FLAGS)
 def test_original_flag(name):
-    kind, default = ORIGINAL_FLAGS[name]
-    flag = run_pretraining.CLI.flags[name]
-    assert flag.flag_type() == kind
-    assert flag.default == default
-    assert type(flag.default) is type(default)
-    assert flag.help
+    script_flags.check_original_flag(run_pretraining, name, *ORIGINAL_FLAGS[name])
 
 
 def test_original_command_line_is_understood():
@@ -63,34 +55,15 @@ def test_original_command_line_is_understood():
 
 
 def test_every_flag_is_in_the_help(capsys):
-    with pytest.raises(SystemExit) as exit:
-        run_pretraining.main(["run_pretraining.py", "--help"])
-    assert exit.value.code == 0
-    shown = capsys.readouterr().out
-    for name in run_pretraining.CLI.flags:
-        assert f"{name}\n" in shown
-    for title in ("Data:", "Model:", "Training:", "Evaluation:", "Optimizer and precision:"):
-        assert title in shown
+    titles = ("Data:", "Model:", "Training:", "Evaluation:", "Optimizer and precision:")
+    script_flags.check_help(run_pretraining, capsys, titles)
 
 
 def test_missing_flags_are_listed_at_once_and_early():
-    code = (
-        "import sys, runpy\n"
-        "sys.argv = ['run_pretraining.py', '--learning_rate=1e-4']\n"
-        "try:\n"
-        "    runpy.run_path('run_pretraining.py', run_name='__main__')\n"
-        "except SystemExit as exit:\n"
-        "    assert exit.code == 1, exit.code\n"
-        "    print('tensorflow' in sys.modules or 'keras' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.strip() == "False", done.stderr
+    errors = script_flags.errors_of(run_pretraining, "--learning_rate=1e-4")
     for name in ("input_file", "output_dir", "bert_config_file", "do_train or --do_eval"):
-        assert f"--{name}:" in done.stderr
-    assert "python run_pretraining.py --input_file=" in done.stderr
-    assert "Traceback" not in done.stderr
+        assert f"--{name}:" in errors
+    assert "python run_pretraining.py --input_file=" in errors
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """run_squad.py: its flags against the original's, and what needs no TensorFlow."""
 
 import json
-import pathlib
-import subprocess
-import sys
 import types
 
 import numpy as np
 import pytest
+import script_flags
 
 import run_squad
 from bert_tf.cli.command_line import CommandLineError
@@ -15,8 +13,6 @@ from bert_tf.tokenization import BertTokenizer
 from data_prep.squad import windows
 from data_prep.squad.features import WindowFeatures
 from data_prep.squad.reading import Context, Example
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 # Name -> (type, default) of every flag of the original's run_squad.py.
 ORIGINAL_FLAGS = {
@@ -55,12 +51,7 @@ ORIGINAL_FLAGS = {
 
 @pytest.mark.parametrize("name", ORIGINAL_FLAGS)
 def test_original_flag(name):
-    kind, default = ORIGINAL_FLAGS[name]
-    flag = run_squad.CLI.flags[name]
-    assert flag.flag_type() == kind
-    assert flag.default == default
-    assert type(flag.default) is type(default)
-    assert flag.help
+    script_flags.check_original_flag(run_squad, name, *ORIGINAL_FLAGS[name])
 
 
 def test_original_command_line_is_understood():
@@ -81,35 +72,16 @@ def test_original_command_line_is_understood():
 
 
 def test_every_flag_is_in_the_help(capsys):
-    with pytest.raises(SystemExit) as exit:
-        run_squad.main(["run_squad.py", "--help"])
-    assert exit.value.code == 0
-    shown = capsys.readouterr().out
-    for name in run_squad.CLI.flags:
-        assert f"{name}\n" in shown
-    for title in ("Data:", "Texts:", "Training:", "Prediction and scores:", "Devices:"):
-        assert title in shown
+    titles = ("Data:", "Texts:", "Training:", "Prediction and scores:", "Devices:")
+    script_flags.check_help(run_squad, capsys, titles)
 
 
 def test_missing_flags_are_listed_at_once_and_early():
-    code = (
-        "import sys, runpy\n"
-        "sys.argv = ['run_squad.py', '--do_train', '--do_predict']\n"
-        "try:\n"
-        "    runpy.run_path('run_squad.py', run_name='__main__')\n"
-        "except SystemExit as exit:\n"
-        "    assert exit.code == 1, exit.code\n"
-        "    print('tensorflow' in sys.modules or 'keras' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.strip() == "False", done.stderr
+    errors = script_flags.errors_of(run_squad, "--do_train", "--do_predict")
     for name in ("output_dir", "train_file", "predict_file", "bert_config_file", "vocab_file"):
-        assert f"\n  --{name}: " in done.stderr
-    assert "\n  --do_train or" not in done.stderr
-    assert "python run_squad.py --train_file=" in done.stderr
-    assert "Traceback" not in done.stderr
+        assert f"\n  --{name}: " in errors
+    assert "\n  --do_train or" not in errors
+    assert "python run_squad.py --train_file=" in errors
 
 
 @pytest.mark.parametrize(

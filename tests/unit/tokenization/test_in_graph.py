@@ -117,10 +117,9 @@ def test_words_around_every_assigned_character(rich):
     check_words(graph, some_texts)
 
 
+@pytest.mark.parametrize("rich", [{}, {"strip_accents": False}], ids=str, indirect=True)
 def test_sigmas_beside_every_character_that_may_matter(rich):
     graph = rich[1]
-    if not graph._do_lower_case:
-        pytest.skip("nothing is lower-cased")
     some_texts = []
     for c in range(0x110000):
         character = chr(c)
