@@ -499,7 +499,9 @@ def test_a_signal_reaches_the_run_as_sigterm_and_waits_for_it(tmp_path, number, 
         "time.sleep(60)\n"
     )
     parent = (
-        "import sys\n"
+        "import signal, sys\n"
+        # A test run in the background has it ignored, and its processes take that over.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"sys.path.insert(0, {str(SCRIPT.parent)!r})\n"
         "import compare_checkpoints\n"
         f"command = [sys.executable, '-c', {child!r}]\n"
