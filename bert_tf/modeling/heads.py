@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling import kernels
 from bert_tf.modeling.layers import Dense, LayerNorm, derive_seed, initializer
 
 
@@ -175,4 +176,5 @@ class MaskedLMHead(keras.layers.Layer):
         x = ops.take(flat, rows, axis=0)  # [B*P, H]
         x = self.layer_norm(self.dense(x))
         table = ops.cast(word_embeddings, x.dtype)  # [V, H]
-        return ops.cast(ops.matmul(x, ops.transpose(table)) + self.output_bias, "float32")
+        logits = kernels.tied_product(x, table)  # [B*P, V]
+        return ops.cast(kernels.bias_add(logits, ops.copy(self.output_bias)), "float32")

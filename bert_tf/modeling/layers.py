@@ -14,6 +14,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_tf.modeling import kernels
+
 # Dropout layers of one model have streams below this; see `Dropout`.
 DROPOUT_STREAMS = 256
 
@@ -60,18 +62,6 @@ def initializer(stddev: float, seed: int) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
 
 
-class _Key(keras.random.SeedGenerator):
-    """Hands a key to Keras's random functions; holds no state, so nothing is to be restored."""
-
-    def __init__(self, key: Any):
-        # No call of the parent's constructor: it would make a variable.
-        self._key = key
-
-    def next(self, ordered: bool = True) -> Any:
-        del ordered
-        return self._key
-
-
 class Dropout(keras.layers.Layer):
     """Dropout whose mask is a function of the key it is given.
 
@@ -101,11 +91,13 @@ class Dropout(keras.layers.Layer):
         self.built = True
 
     def call(self, x: Any, key: Any = None) -> Any:
-        if key is None or self.rate == 0:
-            return x
-        own = key + ops.convert_to_tensor([0, self.stream], dtype=key.dtype)
-        kept = keras.random.uniform(ops.shape(x), dtype="float32", seed=_Key(own)) >= self.rate
-        return ops.where(kept, x * (1.0 / (1.0 - self.rate)), ops.zeros((), dtype=x.dtype))
+        return kernels.dropout(x, self.own_key(key), self.rate)
+
+    def own_key(self, key: Any) -> Any:
+        """Returns this layer's part of a key, for the functions of `kernels`; None for None."""
+        if key is None:
+            return None
+        return key + ops.convert_to_tensor([0, self.stream], dtype=key.dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "rate": self.rate, "stream": self.stream}
@@ -148,7 +140,14 @@ class Dense(keras.layers.Layer):
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
 
     def call(self, x: Any) -> Any:
-        return self._function(ops.matmul(x, self.kernel) + self.bias)
+        x = ops.matmul(x, self.kernel)
+        if self.activation == "gelu":
+            return kernels.bias_gelu(x, ops.copy(self.bias))
+        return self._function(kernels.bias_add(x, ops.copy(self.bias)))
+
+    def product(self, x: Any) -> tuple[Any, Any]:
+        """Returns x @ kernel and the bias, for a caller that adds it with more."""
+        return ops.matmul(x, self.kernel), ops.copy(self.bias)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -182,11 +181,11 @@ class LayerNorm(keras.layers.Layer):
         self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones", autocast=False)
 
     def call(self, x: Any) -> Any:
-        wide = ops.cast(x, "float32")
-        centred = wide - ops.mean(wide, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        scale = ops.rsqrt(variance + self.epsilon)
-        return ops.cast(centred * scale * self.gamma + self.beta, x.dtype)
+        return kernels.layer_norm(x, *self.parameters(), self.epsilon)
+
+    def parameters(self) -> tuple[Any, Any]:
+        """Returns gamma and beta as tensors, for a caller that normalises with more."""
+        return ops.copy(self.gamma), ops.copy(self.beta)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "epsilon": self.epsilon}
@@ -330,17 +329,25 @@ class TransformerLayer(keras.layers.Layer):
         query = ops.transpose(split(self.query(x) * (size**-0.5)), (0, 2, 1, 3))  # [B, N, T, D]
         key = ops.transpose(split(self.key(x)), (0, 2, 3, 1))  # [B, N, D, T]
         value = ops.transpose(split(self.value(x)), (0, 2, 1, 3))  # [B, N, T, D]
-        scores = ops.cast(ops.matmul(query, key), "float32")  # [B, N, T, T]
-        if attention_bias is not None:
-            # In mixed precision Keras hands it over in the narrow type.
-            scores = scores + ops.cast(attention_bias, "float32")
-        probs = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
-        context = ops.matmul(self.probs_dropout(probs, key=dropout_key), value)  # [B, N, T, D]
-        context = ops.reshape(
-            ops.transpose(context, (0, 2, 1, 3)), (-1, config.hidden_size)
-        )  # [B*T, H]
-        attended = self.attention_dropout(self.attention_output(context), key=dropout_key)
-        attended = self.attention_norm(attended + x)
+        scores = ops.matmul(query, key)  # [B, N, T, T]
+        probs = kernels.attention_probs(
+            scores,
+            attention_bias,
+            value.dtype,
+            self.probs_dropout.own_key(dropout_key),
+            config.attention_probs_dropout_prob,
+        )
+        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, T, N, D]
+        context = ops.reshape(context, (-1, config.hidden_size))  # [B*T, H]
+
+        def close(x: Any, dense: Dense, dropout: Dropout, residual: Any, norm: LayerNorm) -> Any:
+            own_key = dropout.own_key(dropout_key)
+            return kernels.residual_norm(
+                *dense.product(x), residual, *norm.parameters(), own_key, dropout.rate, norm.epsilon
+            )
+
+        attended = close(
+            context, self.attention_output, self.attention_dropout, x, self.attention_norm
+        )
         wide = self.intermediate(attended)  # [B*T, I]
-        output = self.output_dropout(self.output_dense(wide), key=dropout_key)
-        return self.output_norm(output + attended)
+        return close(wide, self.output_dense, self.output_dropout, attended, self.output_norm)

@@ -13,12 +13,12 @@ from typing import Any
 
 from keras import ops
 
+from bert_tf.modeling import kernels
+
 
 def softmax_cross_entropy(logits: Any, label_ids: Any) -> Any:
     """Returns -log softmax(logits)[label]: logits float [B, L], label_ids int [B] -> [B]."""
-    return ops.sparse_categorical_crossentropy(
-        label_ids, ops.cast(logits, "float32"), from_logits=True
-    )
+    return kernels.cross_entropy(logits, label_ids)
 
 
 def squared_error(logits: Any, targets: Any) -> Any:

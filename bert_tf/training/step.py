@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.modeling import kernels
 from bert_tf.modeling.layers import DROPOUT_STREAMS, derive_seed
 from bert_tf.modeling.losses import Loss
 from bert_tf.modeling.models import named_variables
@@ -19,6 +20,18 @@ from bert_tf.training.distribution import Agreement, naming_workers, several_wor
 
 # Where the number of the first bad step stands while there is none.
 _NEVER = tf.int64.max
+
+
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles one function of `kernels` with XLA."""
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _fusion(strategy: Any) -> kernels.Fusion:
+    """Returns how the replicas' arithmetic is fused, by the kind of their devices."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return kernels.Fusion()  # all is compiled there
+    return kernels.Fusion(_compile, sums_by_product=not tf.config.list_logical_devices("GPU"))
 
 
 class LossScale:
@@ -99,6 +112,7 @@ class TrainStep:
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
             self.loss_scale = LossScale() if scale_loss else None
+        self._fusion = _fusion(strategy)
         # Traced once: the batch's length and the number of steps vary without a new trace.
         self._run = tf.function(self._steps)
         self._gradients = (
@@ -250,11 +264,10 @@ class TrainStep:
 
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            outputs = self.model(batch, dropout_key=key)
-            parts = {
-                name: mean(values, name)
-                for name, values in self.loss.values(outputs, batch).items()
-            }
+            with kernels.fused(self._fusion):
+                outputs = self.model(batch, dropout_key=key)
+                losses = self.loss.values(outputs, batch)
+            parts = {name: mean(values, name) for name, values in losses.items()}
             loss = tf.add_n(list(parts.values()))
             if scale is not None:
                 loss = loss * scale
