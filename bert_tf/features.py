@@ -332,10 +332,13 @@ class FeatureExtractor:
     def _outputs(self, batch: dict[str, Any]) -> Any:
         import tensorflow as tf
 
+        from bert_tf.modeling import kernels
+
         mask = batch["input_mask"]
-        outputs = self.encoder(
-            batch["input_ids"], input_mask=mask, segment_ids=batch["segment_ids"]
-        )
+        with kernels.inference(tf.nn.bias_add):
+            outputs = self.encoder(
+                batch["input_ids"], input_mask=mask, segment_ids=batch["segment_ids"]
+            )
         states = [
             outputs["embedding_output"]
             if layer == EMBEDDINGS

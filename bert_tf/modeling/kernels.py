@@ -5,7 +5,7 @@ each over megabytes. Here each chain of such ops is one function, with its gradi
 and from few saved tensors, so that a compiler can make one pass over memory of it.
 
 Outside `fused` the same values come of plain ops, and their gradients of automatic
-differentiation; `fused` changes rounding and nothing else.
+differentiation; `fused` and `inference` change rounding and nothing else.
 
 Letters in shape comments: R rows, D numbers of a row.
 """
@@ -79,6 +79,26 @@ def fused(fusion: Fusion) -> Iterator[None]:
         yield
     finally:
         _FUSION.reset(token)
+
+
+# Adds a bias to rows, where a backend has an op for it that is fused with others.
+_BIAS_ADD: contextvars.ContextVar[Callable[[Any, Any], Any]] = contextvars.ContextVar(
+    "bias_add", default=operator.add
+)
+
+
+@contextlib.contextmanager
+def inference(bias_add: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Within it, models add biases by the given function.
+
+    With `tf.nn.bias_add` TensorFlow computes a product, its bias and a GELU on a CPU in one op;
+    it does not know a plain sum for a bias there.
+    """
+    token = _BIAS_ADD.set(bias_add)
+    try:
+        yield
+    finally:
+        _BIAS_ADD.reset(token)
 
 
 def _sum_columns(x: Any) -> Any:
@@ -171,35 +191,44 @@ def dropout(x: Any, key: Any, rate: float) -> Any:
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
 
 
-def _bias_gelu(fusion: Fusion, x: Any, bias: Any) -> Any:
+def _bias_gelu(fusion: Fusion, x: Any, bias: Any, approximate: bool) -> Any:
     del fusion
     wide = _wide(x) + _wide(bias)
-    half = 0.5 + 0.5 * ops.tanh(_GELU_SCALE * (wide + _GELU_CUBE * wide * wide * wide))
-    return ops.cast(wide * half, x.dtype)
+    if approximate:
+        share = ops.tanh(_GELU_SCALE * (wide + _GELU_CUBE * wide * wide * wide))
+    else:
+        share = ops.erf(wide * math.sqrt(0.5))
+    return ops.cast(wide * (0.5 + 0.5 * share), x.dtype)
 
 
-def _bias_gelu_gradient(fusion: Fusion, x: Any, bias: Any, upstream: Any) -> Any:
+def _bias_gelu_gradient(fusion: Fusion, x: Any, bias: Any, upstream: Any, approximate: bool) -> Any:
+    del fusion
     wide = _wide(x) + _wide(bias)
     square = wide * wide
-    tanh = ops.tanh(_GELU_SCALE * (wide + _GELU_CUBE * wide * square))
-    inner = _GELU_SCALE * (1.0 + 3.0 * _GELU_CUBE * square)
-    slope = 0.5 * (1.0 + tanh) + 0.5 * wide * (1.0 - tanh * tanh) * inner
+    if approximate:
+        share = ops.tanh(_GELU_SCALE * (wide + _GELU_CUBE * wide * square))
+        inner = _GELU_SCALE * (1.0 + 3.0 * _GELU_CUBE * square)
+        slope = 0.5 * (1.0 + share) + 0.5 * wide * (1.0 - share * share) * inner
+    else:
+        density = ops.exp(-0.5 * square) * (1.0 / math.sqrt(2.0 * math.pi))
+        slope = 0.5 + 0.5 * ops.erf(wide * math.sqrt(0.5)) + wide * density
     return ops.cast(_wide(upstream) * slope, x.dtype)
 
 
-def bias_gelu(x: Any, bias: Any) -> Any:
-    """GELU in its tanh form of x + bias: float [R, D], [D] -> [R, D]."""
+def bias_gelu(x: Any, bias: Any, approximate: bool) -> Any:
+    """GELU of x + bias: float [R, D], [D] -> [R, D]; in its tanh form if `approximate`."""
     fusion = _FUSION.get()
     if fusion is None:
-        return keras.activations.gelu(x + bias, approximate=True)
+        return keras.activations.gelu(_BIAS_ADD.get()(x, bias), approximate=approximate)
 
     @ops.custom_gradient
     def function(x: Any, bias: Any) -> Any:
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            change = fusion.run(_bias_gelu_gradient, x, bias, _upstream(args, upstream))
+            upstream = _upstream(args, upstream)
+            change = fusion.run(_bias_gelu_gradient, x, bias, upstream, approximate)
             return change, fusion.bias_gradient(change, bias)
 
-        return fusion.run(_bias_gelu, x, bias), gradient
+        return fusion.run(_bias_gelu, x, bias, approximate), gradient
 
     return function(x, bias)
 
@@ -208,7 +237,7 @@ def bias_add(x: Any, bias: Any) -> Any:
     """x + bias: float [R, D], [D] -> [R, D]."""
     fusion = _FUSION.get()
     if fusion is None:
-        return x + bias
+        return _BIAS_ADD.get()(x, bias)
 
     @ops.custom_gradient
     def function(x: Any, bias: Any) -> Any:
@@ -312,7 +341,8 @@ def residual_norm(
     """
     fusion = _FUSION.get()
     if fusion is None:
-        return layer_norm(dropout(x + bias, key, rate) + residual, gamma, beta, epsilon)
+        dropped = dropout(_BIAS_ADD.get()(x, bias), key, rate)
+        return layer_norm(dropped + residual, gamma, beta, epsilon)
 
     @ops.custom_gradient
     def function(x: Any, bias: Any, residual: Any, gamma: Any, beta: Any) -> Any:

@@ -141,9 +141,10 @@ class Dense(keras.layers.Layer):
 
     def call(self, x: Any) -> Any:
         x = ops.matmul(x, self.kernel)
-        if self.activation == "gelu":
-            return kernels.bias_gelu(x, ops.copy(self.bias))
-        return self._function(kernels.bias_add(x, ops.copy(self.bias)))
+        bias = ops.copy(self.bias)
+        if self.activation in ("gelu", "gelu_erf"):
+            return kernels.bias_gelu(x, bias, approximate=self.activation == "gelu")
+        return self._function(kernels.bias_add(x, bias))
 
     def product(self, x: Any) -> tuple[Any, Any]:
         """Returns x @ kernel and the bias, for a caller that adds it with more."""

@@ -424,7 +424,8 @@ class EvalStep:
         return {name: tf.concat(part, axis=0) for name, part in parts.items()}
 
     def _replica_step(self, batch: dict[str, Any]) -> dict[str, Any]:
-        outputs = self.model(batch)
+        with kernels.inference(tf.nn.bias_add):
+            outputs = self.model(batch)
         result = {name: outputs[name] for name in self.outputs}
         if self.values is not None:
             result.update(self.values(outputs, batch))

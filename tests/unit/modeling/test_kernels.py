@@ -1,5 +1,7 @@
 """The fused functions against plain ops: values, gradients, and the mask against numpy's own."""
 
+import operator
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -82,7 +84,14 @@ def test_the_mask_is_as_good_as_random():
 # name -> (the function, its inputs with a gradient)
 FUNCTIONS = {
     "dropout": (lambda x: kernels.dropout(x, key_of(), 0.3), [normal(3, 5, 7)]),
-    "gelu": (kernels.bias_gelu, [3 * normal(R, D), normal(D, seed=1)]),
+    "gelu": (
+        lambda x, bias: kernels.bias_gelu(x, bias, approximate=True),
+        [3 * normal(R, D), normal(D, seed=1)],
+    ),
+    "gelu_erf": (
+        lambda x, bias: kernels.bias_gelu(x, bias, approximate=False),
+        [3 * normal(R, D), normal(D, seed=1)],
+    ),
     "bias": (kernels.bias_add, [normal(R, D), normal(D, seed=1)]),
     "layer norm": (
         lambda *args: kernels.layer_norm(*args, 1e-12),
@@ -157,7 +166,9 @@ def test_fused_as_plain(name, fusion):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6 * max(1.0, np.abs(b).max()))
 
 
-@pytest.mark.parametrize("name", ["dropout", "gelu", "bias", "attention", "tied product"])
+@pytest.mark.parametrize(
+    "name", ["dropout", "gelu", "gelu_erf", "bias", "attention", "tied product"]
+)
 def test_in_bfloat16_as_in_float32(name):
     expected = value_and_gradients(name, None)
     for a, b in zip(value_and_gradients(name, FUSIONS[-1], "bfloat16"), expected, strict=True):
@@ -175,9 +186,23 @@ def test_cross_entropy_of_large_logits():
 
 
 def test_fusion_ends_with_its_block():
-    with pytest.raises(RuntimeError), kernels.fused(FUSIONS[0]):
+    with (
+        pytest.raises(RuntimeError),
+        kernels.fused(FUSIONS[0]),
+        kernels.inference(tf.nn.bias_add),
+    ):
         raise RuntimeError
     assert kernels._FUSION.get() is None
+    assert kernels._BIAS_ADD.get() is operator.add
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_erf", "bias", "residual without dropout"])
+def test_inference_as_ever(name):
+    function, inputs = FUNCTIONS[name]
+    expected = function(*map(tf.constant, inputs))
+    with kernels.inference(tf.nn.bias_add):
+        found = function(*map(tf.constant, inputs))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_compiled_once_for_all_layers():
