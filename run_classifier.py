@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import paths
-from bert_tf.cli import scripts
+from bert_tf.cli import scripts, task_kinds
 from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tensorflow
 from bert_tf.config import BertConfig
 from bert_tf.predictor import TASK_FILE
@@ -176,16 +176,12 @@ class Setup:
 
     flags: Any
     task: Any
+    kind: task_kinds.TaskKind  # How the task is read, computed and written.
     config: BertConfig
     tokenizer: Any
     strategy: Any
     init: Any  # bert_tf.checkpoint.restore.Checkpoint, or None
     vocab_file: str
-    bilstm: bool
-    # Of NER.
-    document_context: bool = False
-    feature_based: str = "off"
-    lstm_units: int = 0
 
 
 def main(argv: Sequence[str]) -> dict[str, Any]:
@@ -220,8 +216,8 @@ def run_command(flags: Any, task: Any, strategy: Any) -> dict[str, Any]:
     setup = prepare(flags, task, strategy)
     features = read_features(setup)
     model = make_model(setup, flags.seed)
-    if setup.feature_based != "off":
-        features = encode_words(setup, model, features)
+    if isinstance(setup.kind, task_kinds.FeatureTagging):
+        features = setup.kind.encode(model, encoder_of(setup), setup.strategy, features)
     evaluator = make_evaluator(setup, model)
     if is_search(flags):
         run_search(setup, model, evaluator, features)
@@ -291,19 +287,12 @@ def check_flags(flags: Any) -> None:
 
 def make_task(flags: Any) -> Any:
     """Makes the task, with the labels of an earlier run in the same output folder."""
-    options: dict[str, Any] = {}
-    columns = {
-        "text_a_column": flags.text_a_column,
-        "text_b_column": flags.text_b_column,
-        "id_column": flags.id_column,
-        "train_file": flags.train_file,
-        "dev_file": flags.dev_file,
-        "test_file": flags.test_file,
+    names = ("train_file", "dev_file", "test_file", "text_a_column", "text_b_column", "id_column")
+    options: dict[str, Any] = {
+        name: column(value) if name.endswith("_column") else value
+        for name in names
+        if (value := getattr(flags, name)) is not None
     }
-    options.update({name: value for name, value in columns.items() if value is not None})
-    for name in ("text_a_column", "text_b_column", "id_column"):
-        if name in options:
-            options[name] = column(options[name])
     if flags.label_column is not None:
         several = [column(part) for part in flags.label_column.split(",")]
         options["label_column"] = several if len(several) > 1 else several[0]
@@ -398,23 +387,11 @@ def prepare(flags: Any, task: Any, strategy: Any) -> Setup:
     def chosen(name: str, default: Any) -> Any:
         return getattr(flags, name) if CLI.given(name) else saved.get(name, default)
 
+    kind = task_kinds.make_kind(flags, task, files.config, tokenizer, chosen)
     setup = Setup(
-        flags,
-        task,
-        files.config,
-        tokenizer,
-        strategy,
-        files.init,
-        files.vocab_file,
-        chosen("bilstm_head", False) and task.kind != "choice",
+        flags, task, kind, files.config, tokenizer, strategy, files.init, files.vocab_file
     )
-    if task.kind == "tagging":
-        setup = dataclasses.replace(
-            setup,
-            document_context=chosen("document_context", False),
-            feature_based=chosen("feature_based", "off"),
-            lstm_units=chosen("lstm_units", flags.lstm_units),
-        )
+    if isinstance(kind, task_kinds.FeatureTagging):
         check_feature_based(setup, resumed)
     if resumed:
         check_same_head(setup, flags.output_dir)
@@ -425,12 +402,7 @@ def check_feature_based(setup: Setup, resumed: str | None) -> None:
     """Checks what --feature_based needs."""
     from bert_tf.training import distribution
 
-    choice, flags = setup.feature_based, setup.flags
-    if choice == "off":
-        return
-    word_features.layers_of(choice, setup.config.num_hidden_layers)
-    if setup.bilstm:
-        raise CommandLineError("--feature_based has LSTM layers of its own: no --bilstm_head")
+    flags = setup.flags
     if setup.init is None and (resumed is None or is_search(flags)) and flags.do_train:
         raise CommandLineError(
             "--feature_based needs an --init_checkpoint: the encoder is not trained"
@@ -447,158 +419,12 @@ def read_features(setup: Setup) -> dict[str, Any]:
         wanted += task.sets(flags.data_dir, "eval")
     if flags.do_predict:
         wanted += task.sets(flags.data_dir, "predict")
-    features = {}
-    for name in dict.fromkeys(wanted):
-        if task.kind == "tagging":
-            features[name] = read_words(setup, name)
-            continue
-        examples = task.read_examples(flags.data_dir, name)
-        features[name] = featurize(setup, examples)
-        lengths = features[name].lengths
-        logging.info(
-            "%s: %d examples, mean length %.1f tokens, longest %d%s",
-            name,
-            len(examples),
-            lengths.mean(),
-            lengths.max(),
-            f"; {features[name].num_truncated} truncated to {flags.max_seq_length}"
-            if features[name].num_truncated
-            else "",
-        )
+    features = {name: setup.kind.read(name) for name in dict.fromkeys(wanted)}
     if flags.class_weights and "train" in features:
         features["train"].example_weights = example_weights(
             flags.class_weights, task, features["train"].labels
         )
     return features
-
-
-def featurize(setup: Setup, examples: Any) -> Any:
-    """Tokenizes examples of texts, pairs or choices."""
-    from data_prep.tasks import featurize as texts
-    from data_prep.tasks import swag
-
-    flags = setup.flags
-    if setup.task.kind == "choice":
-        return swag.featurize(examples, setup.tokenizer, flags.max_seq_length, flags.truncation)
-    return texts.featurize(
-        examples, setup.task, setup.tokenizer, flags.max_seq_length, flags.truncation
-    )
-
-
-def read_words(setup: Setup, name: str) -> Any:
-    """Reads and tokenizes a set of NER, and tells what is odd about it."""
-    from data_prep.tasks import ner
-
-    flags = setup.flags
-    file = setup.task.read(flags.data_dir, name)
-    data = ner.featurize(
-        file.sentences,
-        setup.task.labels,
-        setup.tokenizer,
-        flags.max_seq_length,
-        setup.document_context,
-    )
-    logging.info(
-        "%s: %d sentences, %d words%s; %d inputs, mean length %.1f tokens, longest %d",
-        name,
-        len(file.sentences),
-        len(data.word_labels),
-        f", tags in {file.scheme}" if file.scheme else "",
-        len(data),
-        data.lengths.mean(),
-        data.lengths.max(),
-    )
-    if file.strays:
-        logging.warning(
-            "%s: %d tags do not begin an entity as %s has it, the first in line %d; they are read "
-            "as beginnings",
-            file.path,
-            len(file.strays),
-            file.scheme,
-            file.strays[0],
-        )
-    if data.num_split:
-        logging.info(
-            "%s: %d sentences are longer than --max_seq_length=%d and are read in parts that "
-            "overlap; each word is predicted once",
-            name,
-            data.num_split,
-            flags.max_seq_length,
-        )
-    if data.num_cut_words:
-        logging.warning(
-            "%s: %d words have more pieces than fit into --max_seq_length=%d; the last are cut",
-            file.path,
-            data.num_cut_words,
-            flags.max_seq_length,
-        )
-    if data.num_unknown:
-        logging.warning(
-            "%s: the tokenizer leaves nothing of %d words; [UNK] stands for each",
-            file.path,
-            data.num_unknown,
-        )
-    if setup.document_context and not file.has_documents:
-        logging.warning(
-            "%s has no -DOCSTART- lines: --document_context takes it for one document", file.path
-        )
-    return data
-
-
-def encode_words(setup: Setup, model: Any, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs the encoder, which is not trained, over all sets: set name -> `WordFeatures`.
-
-    They are kept in output_dir/features; another command there reads them again.
-    """
-    from bert_tf import features as extraction
-    from bert_tf.checkpoint import original, restore
-    from bert_tf.modeling.models import named_variables
-
-    flags, choice = setup.flags, setup.feature_based
-    if is_search(flags):
-        prefix = None  # Each run begins with the initial checkpoint.
-    elif flags.do_train:
-        prefix = original.latest_checkpoint(flags.output_dir)
-    else:
-        prefix = restore.trained_checkpoint(flags.output_dir, flags.use_best)
-    checkpoint = setup.init if prefix is None else restore.load(prefix)
-    scripts.load_weights(model.bert, checkpoint, ("bert/pooler/*",), ("*",))
-    encoder = 0
-    for variable in named_variables(model.bert).values():
-        encoder = zlib.crc32(variable.numpy(), encoder)
-    layers = word_features.layers_of(choice, setup.config.num_hidden_layers)
-    extractor = extraction.FeatureExtractor(
-        model.bert,
-        layers,
-        batch_size=flags.eval_batch_size,
-        strategy=setup.strategy,
-        pad_to=flags.max_seq_length if scripts.uses_tpu(flags) else None,
-    )
-
-    def states(parts: list[np.ndarray]) -> list[np.ndarray]:
-        return extractor([extraction.Text(ids, np.zeros_like(ids), False) for ids in parts])
-
-    found = {}
-    for name, windows in features.items():
-        key = repr((choice, flags.precision, encoder, zlib.crc32(windows.windows))).encode()
-        key_crc = zlib.crc32(windows.word_starts, zlib.crc32(windows.input_ids, zlib.crc32(key)))
-        shape = len(windows.word_labels), feature_size(setup)
-        blocks = word_features.encode(
-            windows, choice, states, len(layers) * setup.config.hidden_size
-        )
-        vectors = word_features.stored(
-            flags.output_dir, f"{name}-{choice}-{key_crc:08x}.npy", shape, blocks
-        )
-        found[name] = word_features.WordFeatures(windows, vectors)
-        logging.info("%s: %d words, features of %d numbers each", name, *shape)
-    return found
-
-
-def feature_size(setup: Setup) -> int:
-    """Returns how many numbers --feature_based has for a word."""
-    layers = word_features.layers_of(setup.feature_based, setup.config.num_hidden_layers)
-    added = setup.feature_based == "sum_last_4"
-    return (1 if added else len(layers)) * setup.config.hidden_size
 
 
 def example_weights(text: str, task: Any, labels: np.ndarray) -> np.ndarray:
@@ -622,34 +448,25 @@ def example_weights(text: str, task: Any, labels: np.ndarray) -> np.ndarray:
     return weights[labels].astype(np.float32)
 
 
+def encoder_of(setup: Setup) -> Any:
+    """Returns the checkpoint of an encoder that is not trained."""
+    from bert_tf.checkpoint import original, restore
+
+    flags = setup.flags
+    if is_search(flags):
+        prefix = None  # Each run begins with the initial checkpoint.
+    elif flags.do_train:
+        prefix = original.latest_checkpoint(flags.output_dir)
+    else:
+        prefix = restore.trained_checkpoint(flags.output_dir, flags.use_best)
+    return setup.init if prefix is None else restore.load(prefix)
+
+
 def make_model(setup: Setup, seed: int) -> Any:
     """Makes the model with new weights."""
-    from bert_tf.modeling import models
-
-    config, kind, outputs = setup.config, setup.task.kind, setup.task.num_outputs
-    common: dict[str, Any] = {"seed": seed, "dtype": scripts.PRECISIONS[setup.flags.precision]}
     with setup.strategy.scope():
-        if setup.feature_based != "off":
-            mixed = config.num_hidden_layers + 1 if setup.feature_based == "weighted_sum" else 0
-            size = feature_size(setup)
-            return models.BertFeatureTagger(
-                config, outputs, size, mixed, setup.lstm_units, **common
-            )
-        if kind == "choice":
-            return models.BertForMultipleChoice(config, **common)
-        make = models.BertTokenClassifier if kind == "tagging" else models.BertClassifier
-        return make(config, outputs, bilstm=setup.bilstm, **common)
-
-
-def loss_of(kind: str) -> Any:
-    """Returns the loss of a kind of task."""
-    from bert_tf.modeling import losses
-
-    if kind == "tagging":
-        return losses.token_loss()
-    if kind == "choice":
-        return losses.multiple_choice_loss()
-    return losses.classifier_loss(kind)
+        dtype = scripts.PRECISIONS[setup.flags.precision]
+        return setup.kind.make_model(seed=seed, dtype=dtype)
 
 
 def renew(setup: Setup, model: Any, seed: int) -> None:
@@ -709,7 +526,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     if distribution.is_chief(setup.strategy):
         write_setup(setup, run.output_dir, settings)
     optimizer = scripts.make_optimizer(flags, run.learning_rate, steps, warmup)
-    step = scripts.make_step(flags, model, loss_of(task.kind), optimizer, setup.strategy, run.seed)
+    step = scripts.make_step(flags, model, setup.kind.loss(), optimizer, setup.strategy, run.seed)
     static = flags.pad_to_max_length or scripts.uses_tpu(flags)
     batches = TrainBatches(data.lengths, run.train_batch_size, run.seed, group_by_length=not static)
 
@@ -728,7 +545,7 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     evaluation = None
     if flags.eval_steps:
         main_set = next(iter(task.eval_sets))
-        metric, higher = best_metric(setup)
+        metric, higher = setup.kind.best_metric()
         evaluation = Evaluation(
             lambda: score(setup, evaluator, features[main_set]), flags.eval_steps, metric, higher
         )
@@ -750,7 +567,7 @@ def settings_of(setup: Setup, run: Run, data: Any) -> dict[str, Any]:
     """Returns what the weights of a run depend on, besides the model."""
     flags = setup.flags
     return {
-        **ner_settings(setup),
+        **setup.kind.settings(),
         "learning_rate": run.learning_rate,
         "train_batch_size": run.train_batch_size,
         "num_train_epochs": run.num_train_epochs,
@@ -768,30 +585,20 @@ def settings_of(setup: Setup, run: Run, data: Any) -> dict[str, Any]:
 
 def checksum(setup: Setup, data: Any) -> int:
     """Returns the CRC-32 of a set's ids and labels."""
-    labels = data.word_labels if setup.task.kind == "tagging" else data.labels
-    return zlib.crc32(labels.tobytes(), zlib.crc32(data.input_ids))
-
-
-def ner_settings(setup: Setup) -> dict[str, Any]:
-    """Returns what of NER's flags the weights of a run depend on; {} for other tasks."""
-    if setup.task.kind != "tagging":
-        return {}
-    settings = {"document_context": setup.document_context, "feature_based": setup.feature_based}
-    return (
-        settings if setup.feature_based == "off" else {**settings, "lstm_units": setup.lstm_units}
-    )
+    return zlib.crc32(setup.kind.labels(data).tobytes(), zlib.crc32(data.input_ids))
 
 
 def check_same_head(setup: Setup, folder: str) -> None:
     """Raises ValueError if the checkpoints in a folder have another head than the model."""
     saved = scripts.read_if_there(paths.join(folder, TASK_FILE)) or {}
-    if saved.get("bilstm_head", False) != setup.bilstm:
+    if saved.get("bilstm_head", False) != setup.kind.bilstm:
         raise ValueError(
             f"the run in {folder} began {'with' if saved.get('bilstm_head') else 'without'} "
             "--bilstm_head: go on so, or give another --output_dir"
         )
-    for name, now in (("feature_based", setup.feature_based), ("lstm_units", setup.lstm_units)):
-        if setup.task.kind == "tagging" and name in saved and saved[name] != now:
+    now = setup.kind.settings()
+    for name in ("feature_based", "lstm_units"):
+        if name in saved and name in now and saved[name] != now[name]:
             raise ValueError(
                 f"the run in {folder} began with --{name}={saved[name]}: go on so, or give another "
                 "--output_dir"
@@ -821,16 +628,9 @@ def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = 
         "truncation": setup.flags.truncation,
         **scripts.tokenizer_settings(setup.tokenizer),
     }
-    if setup.bilstm:
+    if setup.kind.bilstm:
         settings["bilstm_head"] = True
-    if setup.task.kind == "tagging":
-        word_column, tag_column = setup.task.columns
-        settings.update(
-            scheme=setup.task.scheme,
-            word_column=word_column,
-            tag_column=tag_column,
-            **ner_settings(setup),
-        )
+    settings.update(setup.kind.task_entries())
     if training is not None:
         settings["training"] = dict(training)
     paths.write_json(paths.join(folder, TASK_FILE), settings)
@@ -840,29 +640,11 @@ def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = 
 
 
 def make_evaluator(setup: Setup, model: Any) -> Any:
-    """Returns a function (features, batch size) -> {"logits": [N, L], "loss": [N]}.
-
-    For tagging it returns {"predicted": ids [W], "loss": [W]}, of the words in order.
-    """
-    from keras import ops
-
+    """Returns a function (features, batch size) -> what `TaskKind.gather` returns."""
     from bert_tf.training import distribution
-    from bert_tf.training.step import EvalStep
     from data_prep.input_pipeline import EvalBatches, eval_dataset
 
-    loss = loss_of(setup.task.kind)
-    tagging = setup.task.kind == "tagging"
-
-    def of_tokens(outputs: Any, batch: Any) -> dict[str, Any]:
-        predicted = ops.cast(ops.argmax(outputs["logits"], axis=-1), "int32")  # [B, T]
-        return {**loss.values(outputs, batch), "predicted": predicted}
-
-    step = EvalStep(
-        model,
-        setup.strategy,
-        of_tokens if tagging else loss.values,
-        () if tagging else ("logits",),
-    )
+    step = setup.kind.eval_step(model, setup.strategy)
     static = setup.flags.pad_to_max_length or scripts.uses_tpu(setup.flags)
 
     def evaluate(data: Any, batch_size: int) -> dict[str, np.ndarray]:
@@ -874,7 +656,7 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
         make = functools.partial(eval_dataset, data, batches, pad_to_max_length=static)
         dataset = distribution.distribute(setup.strategy, make)
         found = step.run(dataset, len(data), len(batches))
-        return {name: data.gather(value) for name, value in found.items()} if tagging else found
+        return setup.kind.gather(data, found)
 
     return evaluate
 
@@ -882,31 +664,8 @@ def make_evaluator(setup: Setup, model: Any) -> Any:
 def score(setup: Setup, evaluator: Any, data: Any) -> dict[str, float]:
     """Returns the task's metrics over a labelled set, and the mean loss."""
     outputs = evaluator(data, setup.flags.eval_batch_size)
-    metrics = metrics_of(setup, outputs, data)
+    metrics = setup.kind.metrics(outputs, data)
     return {**metrics, "loss": float(outputs["loss"].mean(dtype=np.float64))}
-
-
-def metrics_of(setup: Setup, outputs: Mapping[str, np.ndarray], data: Any) -> dict[str, float]:
-    """Returns the task's metrics over what an evaluator returned."""
-    if setup.task.kind == "tagging":
-        return setup.task.scores(data, outputs["predicted"])
-    return setup.task.metrics(outputs["logits"], data.labels)
-
-
-def report_of(setup: Setup, outputs: Mapping[str, np.ndarray], data: Any) -> dict[str, Any]:
-    """Returns precision, recall, F1 and support by label, or by type of entity."""
-    if setup.task.kind == "tagging":
-        return setup.task.table(data, outputs["predicted"])
-    return setup.task.report(outputs["logits"], data.labels)
-
-
-def best_metric(setup: Setup) -> tuple[str, bool]:
-    """Returns the metric that decides, and whether higher is better."""
-    name = setup.flags.best_metric
-    main = setup.task.main_metric
-    if name is None or name == main.name:
-        return main.name, main.higher_is_better
-    return name, name not in ("loss", "mse", "mae")
 
 
 def load_trained(setup: Setup, model: Any) -> int:
@@ -936,23 +695,21 @@ def evaluate_sets(
     for number, name in enumerate(setup.task.sets(setup.flags.data_dir, "eval")):
         data = features[name]
         outputs = evaluator(data, setup.flags.eval_batch_size)
-        metrics = metrics_of(setup, outputs, data)
+        metrics = setup.kind.metrics(outputs, data)
         loss = float(outputs["loss"].mean(dtype=np.float64))
         lines = {f"eval_{key}": value for key, value in metrics.items()}
         lines.update(eval_loss=loss, loss=loss, global_step=global_step)
         ending = "" if number == 0 else "_" + name.removeprefix("dev_")
         path = paths.join(folder, f"eval_results{ending}.txt")
-        count = f"{len(data)} examples"
-        if setup.task.kind == "tagging":
-            count = f"{len(data.word_labels)} words"
-        print(f"***** Evaluation on {name}, {count} *****")
+        count = len(setup.kind.labels(data))
+        print(f"***** Evaluation on {name}, {count} {setup.kind.counted} *****")
         with paths.atomic_write(path) as handle:
             for key in sorted(lines):
                 value = lines[key]
                 text = f"{key} = {value if isinstance(value, int) else str(np.float32(value))}"
                 print(f"  {text}")
                 handle.write(text + "\n")
-        report = report_of(setup, outputs, data)
+        report = setup.kind.report(outputs, data)
         if report:
             write_report(paths.join(folder, f"eval_report{ending}.tsv"), report)
         if number == 0:
@@ -972,67 +729,11 @@ def write_report(path: str, report: Mapping[str, Mapping[str, float]]) -> None:
             print("  " + "\t".join([label, *row]))
 
 
-def probabilities(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Turns logits [N, L] into probabilities (or the value itself, for regression)."""
-    if kind == "regression":
-        return logits
-    if kind == "multilabel":
-        return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
-
-
 def predict_sets(setup: Setup, evaluator: Any, features: Mapping[str, Any], folder: str) -> None:
     """Writes the predictions of each unlabelled set."""
-    flags, task = setup.flags, setup.task
-    for number, name in enumerate(task.sets(flags.data_dir, "predict")):
-        data = features[name]
-        outputs = evaluator(data, flags.predict_batch_size)
-        if task.kind == "tagging":
-            write_tags(setup, name, data, outputs["predicted"], folder)
-            continue
-        logits = outputs["logits"]
-        values = probabilities(task.kind, logits)
-        ending = "" if number == 0 else "_" + name.removeprefix("test_")
-        # AX is predicted with MNLI's model, often in its folder: not over MNLI's own results.
-        if task.name == "AX":
-            ending = "_ax"
-        path = paths.join(folder, f"test_results{ending}.tsv")
-        with paths.atomic_write(path) as handle:
-            for row in values:
-                handle.write("\t".join(str(value) for value in row) + "\n")
-        print(f"***** Predicted {name}: {len(data)} rows in {path} *****")
-        if flags.write_predictions:
-            named = paths.join(folder, f"test_predictions{ending}.tsv")
-            header = task.labels or ("value",)
-            if task.kind == "choice":
-                header = tuple(f"choice{place}" for place in range(values.shape[1]))
-            with paths.atomic_write(named) as handle:
-                handle.write("\t".join(["id", "prediction", *header]) + "\n")
-                predicted = task.predicted(logits)
-                for guid, label, row in zip(data.guids, predicted, values, strict=True):
-                    handle.write(
-                        "\t".join([" ".join(guid.split()), label, *(str(v) for v in row)]) + "\n"
-                    )
-            print(f"  with ids and labels: {named}")
-        if flags.write_submission:
-            submission = task.submission(name, data.guids, logits)
-            target = paths.join(folder, submission.file_name)
-            with paths.atomic_write(target) as handle:
-                for line in (submission.header, *submission.rows):
-                    handle.write("\t".join(line) + "\n")
-            print(f"  submission: {target}")
-
-
-def write_tags(setup: Setup, name: str, data: Any, predicted: np.ndarray, folder: str) -> None:
-    """Writes a set's file again, with the predicted tags [W] as an added column."""
-    from data_prep.tasks import ner
-
-    task = setup.task
-    file = task.read(setup.flags.data_dir, name)
-    path = paths.join(folder, f"{name}_predictions.conll")
-    ner.write_predictions(file.path, path, task.tags(data, predicted), file.scheme or task.scheme)
-    print(f"***** Predicted {name}: {len(predicted)} words in {path} *****")
+    for name in setup.task.sets(setup.flags.data_dir, "predict"):
+        outputs = evaluator(features[name], setup.flags.predict_batch_size)
+        setup.kind.write_predictions(name, features[name], outputs, folder)
 
 
 # The paper's protocol: a search over hyper-parameters, with restarts.
@@ -1061,7 +762,7 @@ def run_search(setup: Setup, model: Any, evaluator: Any, features: Mapping[str, 
             search.numbers(flags.epochs, flags.num_train_epochs, float, "epochs"),
         )
     )
-    metric, higher = best_metric(setup)
+    metric, higher = setup.kind.best_metric()
     runs = []
     for (rate, batch, epochs), restart in itertools.product(
         combinations, range(flags.num_restarts)
@@ -1102,7 +803,7 @@ def search_setup(setup: Setup, run: Run, features: Mapping[str, Any]) -> dict[st
         **settings_of(setup, run, features["train"]),
         "dev_data_crc32": checksum(setup, dev),
         "init_checkpoint_crc32": zlib.crc32(np.ascontiguousarray(words).tobytes()),
-        "model_crc32": zlib.crc32(repr((setup.config, setup.bilstm)).encode()),
+        "model_crc32": zlib.crc32(repr((setup.config, setup.kind.bilstm)).encode()),
     }
 
 
@@ -1157,7 +858,7 @@ def one_of_search(
         result.update(metrics=None, failed=str(error))
         paths.write_json(paths.join(run.output_dir, RESULT_FILE), result)
         return result
-    metric, higher = best_metric(setup)
+    metric, higher = setup.kind.best_metric()
     own_best = original.latest_checkpoint(paths.join(run.output_dir, restore.BEST_FOLDER))
     prefix = restore.trained_checkpoint(run.output_dir)
     assert prefix is not None

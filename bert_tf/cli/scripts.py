@@ -296,9 +296,11 @@ def check_length(max_seq_length: int, config: BertConfig) -> None:
 
 def check_has_weights(flags: Any, files: ModelFiles) -> None:
     """Checks that there is something to evaluate or predict with, where nothing is trained."""
-    from bert_tf.checkpoint import original
+    from bert_tf.checkpoint import restore
 
-    if files.init or original.latest_checkpoint(flags.output_dir):
+    # A search leaves its best run's weights and no others.
+    use_best = getattr(flags, "use_best", True)
+    if files.init or restore.trained_checkpoint(flags.output_dir, use_best):
         return
     if not flags.do_train:
         raise CommandLineError(

@@ -1,7 +1,6 @@
 """run_classifier.py: its flags against the original's, and what needs no TensorFlow."""
 
 import pathlib
-import types
 
 import numpy as np
 import pytest
@@ -162,15 +161,6 @@ def test_class_weights():
         run_classifier.example_weights("1,1", get_task("STS-B"), labels)
 
 
-def test_probabilities():
-    logits = np.array([[1000.0, 0.0, -1000.0], [1.0, 1.0, 1.0]], np.float32)
-    shares = run_classifier.probabilities("classification", logits)
-    np.testing.assert_allclose(shares, [[1, 0, 0], [1 / 3] * 3], atol=1e-7)
-    each = run_classifier.probabilities("multilabel", np.array([[0.0, 2.0]], np.float32))
-    np.testing.assert_allclose(each, [[0.5, 0.880797]], rtol=1e-6)
-    np.testing.assert_array_equal(run_classifier.probabilities("regression", logits), logits)
-
-
 @pytest.mark.parametrize("text", ["1e-5,fast", "0", "1e-5,-1e-5", "1e-5,,2e-5"])
 def test_lists_of_numbers(text):
     assert search.numbers(None, 3.0, float, "epochs") == [3.0]
@@ -183,18 +173,3 @@ def test_columns():
     assert run_classifier.column("3") == 3
     assert run_classifier.column("-1") == -1
     assert run_classifier.column("#1 String") == "#1 String"
-
-
-@pytest.mark.parametrize(
-    ("flag", "expected"),
-    [
-        (None, ("accuracy_f1_mean", True)),
-        ("f1", ("f1", True)),
-        ("loss", ("loss", False)),
-    ],
-)
-def test_best_metric(flag, expected):
-    setup = types.SimpleNamespace(
-        task=get_task("MRPC"), flags=types.SimpleNamespace(best_metric=flag)
-    )
-    assert run_classifier.best_metric(setup) == expected
