@@ -99,6 +99,7 @@ def main(argv: Sequence[str]) -> features.Progress:
             "for each machine, and run this command on each"
         )
     files = open_model(flags)
+    features.check_output(flags.output_file, flags.output_format, model_files(files))
     tokenizer = make_tokenizer(flags, files)
     layers = features.parse_layers(flags.layers, files.config.num_hidden_layers)
     encoder = make_encoder(flags, strategy, files)
@@ -169,6 +170,25 @@ def open_model(flags: Any) -> scripts.ModelFiles:
         )
     scripts.check_length(flags.max_seq_length, init.config)
     return scripts.ModelFiles(init.config, init, init.vocab_file)
+
+
+def model_files(files: scripts.ModelFiles) -> list[str]:
+    """Returns the files that belong to the model, most of which no flag names."""
+    from bert_tf.checkpoint import huggingface, original, restore
+
+    prefix = files.init.prefix
+    folder = prefix if paths.is_dir(prefix) else paths.dirname(prefix)
+    there = paths.list_dir(folder or ".")
+    # Those of best/ stand in the folder above.
+    shared = (restore.ORIGINAL_CONFIG_FILE, restore.VOCAB_FILE)
+    above = [paths.join(paths.dirname(folder), name) for name in shared]
+    settings = {
+        *(*shared, original.STATE_FILE, TASK_FILE, SQUAD_FILE, huggingface.CONFIG_FILE),
+        *(huggingface.TOKENIZER_CONFIG_FILE, huggingface.INDEX_FILE),
+    }
+    weights = (paths.basename(prefix) + ".", huggingface.WEIGHTS_FILE, huggingface.TORCH_FILE)
+    own = [name for name in there if name in settings or name.startswith(weights)]
+    return [paths.join(folder, name) for name in own] + list(filter(paths.exists, above))
 
 
 def make_tokenizer(flags: Any, files: scripts.ModelFiles) -> Any:

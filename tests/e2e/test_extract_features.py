@@ -343,6 +343,26 @@ def test_wrong_files(run, tmp_path):
     refused(run, tmp_path, f"--output_file={missing}", match="cannot write", error=OSError)
 
 
+def test_the_model_is_not_written_over(run, tmp_path, model):
+    """Not its files that no flag names, either; and a folder's own best/ has some above it."""
+    data = next(path.name for path in model.glob("bert_model.ckpt.data*"))
+    for name in ("bert_config.json", "vocab.txt", "bert_model.ckpt.index", data):
+        before = (model / name).read_bytes()
+        refused(run, tmp_path, f"--output_file={model / name}", match="is also read")
+        assert (model / name).read_bytes() == before
+    assert not list(model.glob("*.partial"))
+    best = tmp_path / "run" / "best"
+    best.mkdir(parents=True)
+    for path in model.iterdir():
+        shutil.copy(path, best if path.name.startswith("bert_model.ckpt") else best.parent)
+    for name in ("bert_config.json", "vocab.txt"):
+        with pytest.raises(ValueError, match="is also read"):
+            run(f"--init_checkpoint={best}", f"--output_file={best.parent / name}")
+        assert (best.parent / name).read_bytes() == (model / name).read_bytes()
+    done, _ = run(f"--init_checkpoint={best}", name="run/features.jsonl")
+    assert done.lines == len(LINES)
+
+
 def test_parquet_columns_need_names(run, tmp_path):
     pytest.importorskip("pyarrow")
     flags = ["--layers=-1,-1", "--output_format=parquet"]
