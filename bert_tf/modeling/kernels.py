@@ -431,7 +431,7 @@ def _cross_entropy_gradient(
 ) -> Any:
     del fusion
     probs = ops.exp(_wide(logits) - log_sum)
-    own = ops.arange(logits.shape[-1], dtype="int32") == ops.expand_dims(label_ids, -1)
+    own = ops.arange(ops.shape(logits)[-1], dtype="int32") == ops.expand_dims(label_ids, -1)
     change = (probs - _wide(own)) * ops.expand_dims(upstream, -1)
     return ops.cast(change, logits.dtype)
 

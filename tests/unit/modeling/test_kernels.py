@@ -120,6 +120,10 @@ FUNCTIONS = {
         lambda x: kernels.cross_entropy(x, tf.constant(np.arange(R) % D)),
         [5 * normal(R, D)],
     ),
+    "cross-entropy of places": (
+        lambda x: kernels.cross_entropy(x, tf.constant(np.arange(R) % D)),
+        [5 * normal(R, D)],
+    ),
     "cross-entropy of tokens": (
         lambda x: kernels.cross_entropy(x, tf.constant([[0, 1, 4], [2, 2, 3]])),
         [normal(2, 3, 5)],
@@ -133,8 +137,8 @@ def value_and_gradients(name, fusion, dtype="float32"):
 
     # Shapes are not known when it is traced, but for the last axis: as in training.
     free = [tf.TensorSpec([None] * (x.ndim - 1) + [x.shape[-1]], dtype) for x in inputs]
-    if name.startswith("attention"):
-        free = [tf.TensorSpec([None] * 4, dtype)]
+    if name.startswith(("attention", "cross-entropy of places")):
+        free = [tf.TensorSpec([None] * x.ndim, dtype) for x in inputs]
 
     @tf.function(input_signature=free)
     def run(*inputs):
