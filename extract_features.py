@@ -194,8 +194,7 @@ def model_files(files: scripts.ModelFiles) -> list[str]:
 def make_tokenizer(flags: Any, files: scripts.ModelFiles) -> Any:
     """Makes the tokenizer that the model was trained with."""
     # A fine-tuned model says beside it how its texts were tokenized.
-    beside = paths.dirname(files.init.prefix)
-    is_squad = paths.exists(paths.join(beside, SQUAD_FILE))
+    is_squad = scripts.read_settings(files.init.folder, SQUAD_FILE) is not None
     tokenizer = scripts.make_tokenizer(CLI, flags, files, SQUAD_FILE if is_squad else TASK_FILE)
     assert files.vocab_file is not None
     scripts.check_vocabulary(files.config, tokenizer.vocab_size, files.vocab_file)

@@ -347,7 +347,7 @@ def ner_options(flags: Any) -> dict[str, Any]:
     """Returns what an earlier run, of the output folder or the checkpoint, says of NER's files."""
     saved = scripts.read_if_there(paths.join(flags.output_dir, TASK_FILE))
     if saved is None and flags.init_checkpoint:
-        saved = scripts.read_if_there(paths.join(folder_of(flags.init_checkpoint), TASK_FILE))
+        saved = scripts.read_settings(folder_of(flags.init_checkpoint), TASK_FILE)
     if saved is None or saved.get("kind") != "tagging":
         return {}
     # Training finds the labels in its file. Else that may no longer be there.
@@ -378,10 +378,9 @@ def prepare(flags: Any, task: Any, strategy: Any) -> Setup:
         scripts.warn_of_gelu(files.config)
     scripts.check_has_weights(flags, files)
     resumed = original.latest_checkpoint(flags.output_dir)
-    saved = scripts.read_if_there(paths.join(flags.output_dir, TASK_FILE))
+    saved = scripts.read_settings(flags.output_dir, TASK_FILE)
     if saved is None and files.init:
-        beside = paths.dirname(files.init.prefix)
-        saved = scripts.read_if_there(paths.join(beside, TASK_FILE))
+        saved = scripts.read_settings(files.init.folder, TASK_FILE)
     saved = saved or {}
 
     def chosen(name: str, default: Any) -> Any:

@@ -267,8 +267,8 @@ def prepare(flags: Any, strategy: Any) -> Setup:
         scripts.warn_of_gelu(files.config)
     scripts.check_has_weights(flags, files)
     latest = original.latest_checkpoint(flags.output_dir)
-    beside = paths.dirname(files.init.prefix) if files.init and not latest else flags.output_dir
-    saved = scripts.read_if_there(paths.join(beside, SQUAD_FILE)) or {}
+    folder = files.init.folder if files.init and not latest else flags.output_dir
+    saved = scripts.read_settings(folder, SQUAD_FILE) or {}
     bilstm = flags.bilstm_head if CLI.given("bilstm_head") else saved.get("bilstm_head", False)
     if latest and saved.get("bilstm_head", False) != bilstm:
         raise ValueError(

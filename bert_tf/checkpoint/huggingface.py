@@ -51,6 +51,20 @@ _DTYPES = {
 _TOKEN_CLASSIFICATION = "BertForTokenClassification"
 _MULTIPLE_CHOICE = "BertForMultipleChoice"
 _CHOICE_BIAS = "classifier.bias"
+# The masked LM from left to right.
+_CAUSAL_LM = "BertLMHeadModel"
+
+# What a task.json of run_classifier.py calls the kind of task.
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
+}
+_KINDS = {
+    **{theirs: ours for ours, theirs in _PROBLEM_TYPES.items()},
+    _TOKEN_CLASSIFICATION: "tagging",
+    _MULTIPLE_CHOICE: "choice",
+}
 
 # The first whose heads are all there names the class that transformers loads by default.
 _ARCHITECTURES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -60,6 +74,9 @@ _ARCHITECTURES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("BertForMaskedLM", (names.MASKED_LM,)),
     ("BertForNextSentencePrediction", (names.NEXT_SENTENCE,)),
     ("BertModel", ()),
+)
+_WITHOUT_POOLER = frozenset(
+    {_TOKEN_CLASSIFICATION, "BertForQuestionAnswering", "BertForMaskedLM", _CAUSAL_LM}
 )
 
 
@@ -235,6 +252,26 @@ def read_do_lower_case(folder: str) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def read_task(folder: str) -> tuple[list[str], str]:
+    """What a folder's config.json says of a classifier's outputs.
+
+    Returns:
+        their labels in order, [] where it names none; and the kind of task, as a task.json of
+        run_classifier.py calls it, "" where it does not say.
+    """
+    path = paths.join(folder, CONFIG_FILE)
+    values = paths.read_json(path) if paths.exists(path) else {}
+    labels = values.get("id2label")
+    named = labels if isinstance(labels, dict) else {}
+    ordered = [named.get(str(index)) for index in range(len(named))]
+    kinds = [_KINDS.get(name) for name in (*_architectures(folder), values.get("problem_type"))
+             if isinstance(name, str)]  # fmt: skip
+    return (
+        [label for label in ordered if isinstance(label, str)],
+        next((kind for kind in kinds if kind), ""),
+    )
+
+
 def read(folder: str) -> tuple[BertConfig, dict[str, np.ndarray]]:
     """Reads a folder whole: its configuration, and its weights by the original's names.
 
@@ -261,8 +298,9 @@ def write(
     vocab_file: str | None = None,
     do_lower_case: bool = True,
     labels: Sequence[str] = (),
-    tagging: bool = False,
-) -> None:
+    kind: str = "",
+    strip_accents: bool | None = None,
+) -> list[str]:
     """Writes a folder that transformers loads. The weights come first, whole or not at all.
 
     Where they cannot be written, the other files of a folder that is there stay as they are.
@@ -274,10 +312,16 @@ def write(
         vocab_file: vocabulary to copy; with None the folder has no tokenizer.
         do_lower_case: for tokenizer_config.json.
         labels: names of a classifier's outputs, in order; LABEL_0 and so on by default.
-        tagging: whether a classifier's weights are for each token rather than for a text.
+        kind: what a classifier's weights are for: "classification", "multilabel", "regression" or
+            "tagging"; "" if that is not known.
+        strip_accents: for tokenizer_config.json; None follows do_lower_case.
 
     A classifier's weights without a bias are one vector for multiple choice. The class of
     transformers has a bias: it is written as zero, which changes nothing.
+
+    Returns:
+        the weights that are not written, as the class that transformers loads has no place for
+        them: the pooler, where the head does not read it.
 
     Raises:
         ValueError: a name is not in the table, or there are not as many labels as outputs.
@@ -292,9 +336,15 @@ def write(
     if choice:
         architecture = _MULTIPLE_CHOICE
         stored[_CHOICE_BIAS] = np.zeros(1, np.float32)
-    elif names.CLASSIFIER in heads and tagging:
+    elif names.CLASSIFIER in heads and kind == "tagging":
         architecture = _TOKEN_CLASSIFICATION
+    elif architecture == "BertForMaskedLM" and config.causal_attention:
+        architecture = _CAUSAL_LM
+    dropped = []
     for name, value in tensors.items():
+        if architecture in _WITHOUT_POOLER and names.part_of(name) == names.POOLER:
+            dropped.append(name)
+            continue
         theirs, transposed = names.to_huggingface(name) or ("", False)
         if architecture == "BertModel":
             theirs = theirs.removeprefix("bert.")
@@ -311,6 +361,8 @@ def write(
             raise ValueError(f"There are {len(labels)} labels, but {count} outputs.")
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
+        if kind in _PROBLEM_TYPES:
+            values["problem_type"] = _PROBLEM_TYPES[kind]
 
     paths.make_dirs(folder)
     # A new configuration beside old weights would pass for a model.
@@ -322,9 +374,10 @@ def write(
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": do_lower_case,
             "tokenize_chinese_chars": True,
-            "strip_accents": None,
+            "strip_accents": strip_accents,
             "model_max_length": config.max_position_embeddings,
             **_SPECIAL_TOKENS,
         }
         paths.write_json(paths.join(folder, TOKENIZER_CONFIG_FILE), tokenizer)
     paths.write_json(paths.join(folder, CONFIG_FILE), values)
+    return dropped

@@ -131,6 +131,9 @@ WEIGHTS: tuple[Weight, ...] = (
     Weight(SQUAD, "cls/squad/output_bias", (2,), "qa_outputs.bias"),
 )
 
+# Parts of heads that the original does not have; no other layout has a place for them.
+OWN_HEADS = ("bilstm/*", "layer_mix/*")
+
 # Never taken as a model's weights, whatever file they come from.
 EXCLUDED_ORIGINAL: tuple[Exclusion, ...] = (
     Exclusion("*/adam_m", "slot of the optimizer"),
@@ -220,6 +223,11 @@ def part_of(name: str) -> str | None:
     """The part that one of the original's variables belongs to; None for an unknown name."""
     weight = _BY_ORIGINAL.get(_LAYER.sub("{layer}", name, count=1))
     return weight.part if weight else None
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is that of a weight of a head that the original does not have."""
+    return not is_slot(name) and any(fnmatch.fnmatchcase(name, each) for each in OWN_HEADS)
 
 
 def heads_in(original_names: Iterable[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -253,15 +253,25 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     if not tensors:
         raise ValueError(f"{prefix}: there are no variables to write.")
     arrays = {name: _as_array(name, tensors[name]) for name in sorted(tensors)}
+    publish(prefix, lambda staged: _save(staged, arrays))
+
+
+def publish(prefix: str, save: Callable[[str], None]) -> None:
+    """Lets `save` write a checkpoint's files elsewhere and moves them, the index last.
+
+    Args:
+        prefix: where the checkpoint is to be; the folder is made, one of the same prefix replaced.
+        save: writes a checkpoint at the prefix that it is given.
+    """
     scheme = paths.scheme(prefix)
     if scheme == "gs":
         # TensorFlow writes there itself: data first, each object whole when it is closed.
         paths.remove(prefix + ".index")
-        _save(prefix, arrays)
+        save(prefix)
     elif scheme:
         with tempfile.TemporaryDirectory(prefix="bert_tf_") as folder:
             name = paths.basename(prefix)
-            _save(os.path.join(folder, name), arrays)
+            save(os.path.join(folder, name))
             paths.make_dirs(paths.dirname(prefix))
             _publish(os.path.join(folder, name), prefix, paths.copy)
     else:
@@ -273,7 +283,7 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
         os.mkdir(folder)
         try:
             staged = os.path.join(folder, os.path.basename(prefix))
-            _save(staged, arrays)
+            save(staged)
             for file in (*shard_files(staged), staged + ".index"):
                 _sync(file)
             _publish(staged, prefix, paths.rename)

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from bert_tf import paths
-from bert_tf.checkpoint import huggingface, names, original
+from bert_tf.checkpoint import garden, huggingface, names, original
 from bert_tf.config import BertConfig
 
 ORIGINAL_CONFIG_FILE = "bert_config.json"
@@ -22,7 +22,6 @@ BEST_FOLDER = "best"
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 _WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float64")
-_OBJECT_BASED_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class RestoreError(ValueError):
@@ -45,8 +44,9 @@ class Checkpoint:
     """An opened checkpoint; values are read when asked for.
 
     Attributes:
-        prefix: the original's prefix, or the Hugging Face folder.
-        kind: "original" or "huggingface".
+        prefix: the original's or Model Garden's prefix, or the Hugging Face folder.
+        folder: where it lies.
+        kind: "original", "huggingface" or "garden" (Model Garden's).
         config: configuration found beside it, or None.
         vocab_file: path of vocab.txt found beside it, or None.
         do_lower_case: as the folder's tokenizer_config.json says, or None.
@@ -57,6 +57,7 @@ class Checkpoint:
     """
 
     prefix: str
+    folder: str
     kind: str
     config: BertConfig | None
     vocab_file: str | None
@@ -82,7 +83,9 @@ def load(
     config_file: str | None = None,
     vocab_file: str | None = None,
 ) -> Checkpoint:
-    """Opens a checkpoint of the original or a Hugging Face folder, told by what is there.
+    """Opens an original or a Model Garden checkpoint, or a Hugging Face folder.
+
+    Which of them it is, is told by what is there.
 
     Args:
         path: a prefix, a checkpoint's file or a folder (see original.resolve), or a Hugging Face
@@ -93,36 +96,46 @@ def load(
 
     Raises:
         FileNotFoundError: there is no checkpoint, or a file named is not there.
-        ValueError: the checkpoint or its configuration cannot be read; names the file.
+        ValueError: the checkpoint or its configuration cannot be read; names the file. Or it is
+            Model Garden's, and no configuration is given or found.
     """
-    reader: original.Reader | huggingface.Reader
+    reader: original.Reader | huggingface.Reader | garden.Reader
     folder = _huggingface_folder(path)
     if folder is not None:
         reader = huggingface.Reader(folder)
-        kind, prefix, beside, step = "huggingface", folder, folder, None
+        kind, prefix, step = "huggingface", folder, None
         left_out = reader.left_out
         do_lower_case = huggingface.read_do_lower_case(folder)
         config = None if config_file else huggingface.read_config(folder)
     else:
-        reader = original.Reader(path)
-        _refuse_object_based(reader)
-        kind, prefix, left_out, do_lower_case = "original", reader.prefix, {}, None
-        beside = paths.dirname(prefix)
-        step = int(reader.get(names.GLOBAL_STEP)) if names.GLOBAL_STEP in reader.shapes else None
-        config = None if config_file else _config_beside(beside)
+        reader = stored = original.Reader(path)
+        kind, prefix, left_out, do_lower_case = "original", stored.prefix, {}, None
+        folder = paths.dirname(prefix)
+        config = None if config_file else _config_beside(folder)
+        if garden.is_object_based(stored):
+            reader = garden.Reader(stored)
+            kind, left_out, step = "garden", reader.left_out, reader.global_step
+            params = beside(folder, garden.PARAMS_FILE)
+            if config is None and config_file is None:
+                if params is None:
+                    raise ValueError(garden.no_configuration(reader))
+                config = garden.read_params(params)
+        else:
+            has_step = names.GLOBAL_STEP in stored.shapes
+            step = int(stored.get(names.GLOBAL_STEP)) if has_step else None
     if config_file:
         config = BertConfig.from_json_file(config_file)
     if config and hidden_act:
         config = config.replace(hidden_act=hidden_act)
+    if config and isinstance(reader, garden.Reader):
+        reader.check(config)
     if vocab_file is None:
-        found = paths.join(beside, VOCAB_FILE)
-        if paths.basename(beside) == BEST_FOLDER and not paths.exists(found):
-            found = paths.join(paths.dirname(beside), VOCAB_FILE)
-        vocab_file = found if paths.exists(found) else None
+        vocab_file = beside(folder, VOCAB_FILE)
     elif not paths.exists(vocab_file):
         raise FileNotFoundError(f"There is no vocabulary file {vocab_file}.")
     return Checkpoint(
         prefix=prefix,
+        folder=folder,
         kind=kind,
         config=config,
         vocab_file=vocab_file,
@@ -145,14 +158,22 @@ def _huggingface_folder(path: str) -> str | None:
     return None if has_original else path
 
 
+def beside(folder: str, name: str) -> str | None:
+    """The path of a file that belongs to the checkpoints in a folder; None where there is none.
+
+    Those in a folder best/ belong to the run around it, where the file may lie too.
+    """
+    folders = [folder]
+    if paths.basename(folder) == BEST_FOLDER:
+        folders.append(paths.dirname(folder))
+    found = (paths.join(each, name) for each in folders)
+    return next((path for path in found if paths.exists(path)), None)
+
+
 def _config_beside(folder: str) -> BertConfig | None:
-    if paths.basename(folder) == BEST_FOLDER and not paths.exists(
-        paths.join(folder, ORIGINAL_CONFIG_FILE)
-    ):
-        folder = paths.dirname(folder)  # best/ belongs to the run around it.
     for name in (ORIGINAL_CONFIG_FILE, huggingface.CONFIG_FILE):
-        path = paths.join(folder, name)
-        if paths.exists(path):
+        path = beside(folder, name)
+        if path is not None:
             return BertConfig.from_json_file(path)
     return None
 
@@ -180,22 +201,6 @@ def trained_checkpoint(folder: str, use_best: bool = True) -> str | None:
     state = paths.read_json(state_file) if paths.exists(state_file) else {}
     step = original.step_of(best)
     return best if step is not None and state.get("best_step") == step else latest
-
-
-def _refuse_object_based(reader: original.Reader) -> None:
-    found = [name for name in reader.shapes if name.endswith(_OBJECT_BASED_END)]
-    if not found:
-        return
-    if any(name.startswith("masked_lm/") for name in found):
-        what = "a Model Garden pre-training checkpoint"
-    elif any("layer_with_weights-" in name for name in found):
-        what = "a Model Garden encoder checkpoint"
-    else:
-        what = "a checkpoint of tf.train.Checkpoint or Keras"
-    raise original.CheckpointError(
-        f"{reader.prefix} is {what} (its variables have names like {found[0]}), which cannot be "
-        f"read yet. Give an original checkpoint or a Hugging Face folder."
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,7 +344,10 @@ def merge(
 
 
 def whole(checkpoint: Checkpoint, config: BertConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes by name of what a whole checkpoint with the parts that this one has must hold."""
+    """Shapes by name of what a whole checkpoint with the parts that this one has must hold.
+
+    A head that reads a layer of our own (names.OWN_HEADS) is taken as it is.
+    """
     heads = names.heads_in(checkpoint.shapes)
     num_labels = None
     if names.CLASSIFIER in heads:
@@ -349,6 +357,13 @@ def whole(checkpoint: Checkpoint, config: BertConfig) -> dict[str, tuple[int, ..
     expected = names.expected_names_and_shapes(config, heads, num_labels, pooler)
     if names.is_multiple_choice(checkpoint.shapes):
         del expected["output_bias"]
+    own = {name: shape for name, shape in checkpoint.shapes.items() if names.is_own(name)}
+    if own:
+        # Its width is that layer's, not the encoder's.
+        for name in ("output_weights", "cls/squad/output_weights"):
+            if name in expected and name in checkpoint.shapes:
+                expected[name] = checkpoint.shapes[name]
+        expected.update(own)
     return expected
 
 

@@ -1,80 +1,107 @@
-"""Converts checkpoints between the original's layout and Hugging Face folders.
+"""Converts checkpoints between the original's layout, Hugging Face's and Model Garden's.
 
-    python -m bert_tf.cli.convert_checkpoint --input=uncased_L-12_H-768_A-12 --output=hf_folder \\
-        --to=huggingface
-
-Heads are converted with the encoder. The optimizer's slots are dropped (two thirds of a training
-run's checkpoint) unless --keep_optimizer is given; with --to=original this also slims a training
-run's checkpoint of the original's layout.
+The input is told by what it holds: a released checkpoint, an output folder of run_classifier.py,
+run_squad.py or run_pretraining.py (its best weights, where it kept some), a Hugging Face folder, or
+a checkpoint of Model Garden (tf-models-official). What is written holds weights alone, a third of a
+training run's checkpoint, unless --keep_optimizer is given; --to=original from a run's folder makes
+the files of a release. Heads go along, with their labels.
 """
 
-from __future__ import annotations
-
+import dataclasses
 import sys
-from collections.abc import Sequence
-
-from absl import flags
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bert_tf import paths
-from bert_tf.checkpoint import huggingface, names, original, restore
+from bert_tf.checkpoint import garden, huggingface, names, original, restore
+from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tensorflow
 from bert_tf.config import HIDDEN_ACTS, BertConfig
-from bert_tf.predictor import TASK_FILE
+from bert_tf.predictor import SQUAD_FILE, TASK_FILE
 
-FLAGS = flags.FlagValues()
+CLI = CommandLine(
+    "-m bert_tf.cli.convert_checkpoint",
+    __doc__,
+    """\
+python -m bert_tf.cli.convert_checkpoint --input=mrpc_output --output=hf_folder --to=huggingface""",
+)
+with CLI.group("Files"):
+    CLI.string(
+        "input",
+        None,
+        "Checkpoint to convert: a prefix, one of its files, or a folder (of a release, a training "
+        "run, Hugging Face).",
+    )
+    CLI.string("output", None, "Folder to write; it is made.")
+    CLI.enum(
+        "to",
+        None,
+        ["original", "huggingface", "garden"],
+        "Layout to write. original: bert_config.json, vocab.txt, bert_model.ckpt.*; huggingface: "
+        "config.json, vocab.txt, tokenizer_config.json, model.safetensors; garden: "
+        f"bert_config.json, vocab.txt, {garden.NAME}.*, checkpoint.",
+    )
+    CLI.string(
+        "config_file",
+        None,
+        "Configuration; bert_config.json or config.json (or Model Garden's params.yaml) beside the "
+        "input by default.",
+    )
+    CLI.string("vocab_file", None, "Vocabulary; vocab.txt beside the input by default.")
+    CLI.boolean("overwrite", False, "Replace files in --output.")
+with CLI.group("What is taken"):
+    CLI.boolean(
+        "use_best",
+        True,
+        "Of a run's folder take the weights in best/, where the run kept some, else the latest.",
+    )
+    CLI.boolean("encoder_only", False, "Drop the heads: write the encoder and its pooler alone.")
+    CLI.string(
+        "allow_extra",
+        "",
+        "Patterns of tensors to drop that no layout knows, such as 'crf.*', separated by commas.",
+    )
+    CLI.boolean(
+        "keep_optimizer",
+        False,
+        "Also keep the optimizer's slots and global_step, to continue a run (--to=original only).",
+    )
+with CLI.group("The model"):
+    CLI.enum(
+        "hidden_act",
+        None,
+        HIDDEN_ACTS,
+        "Activation to write in place of the input's. `gelu` is the original's tanh form, "
+        "`gelu_erf` the exact one (Hugging Face's `gelu`).",
+    )
+    CLI.boolean(
+        "do_lower_case",
+        True,
+        "Whether the vocabulary is lower-case, for tokenizer_config.json; by default as the run's "
+        "settings or tokenizer_config.json beside the input say.",
+    )
 
-flags.DEFINE_string(
-    "input",
-    None,
-    "Checkpoint to convert: an original prefix, one of its files, its folder, or a Hugging Face "
-    "folder.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_string("output", None, "Folder to write; it is made.", flag_values=FLAGS)
-flags.DEFINE_enum(
-    "to",
-    None,
-    ["original", "huggingface"],
-    "Layout to write: bert_config.json, vocab.txt and bert_model.ckpt.*, or config.json, "
-    "vocab.txt, tokenizer_config.json and model.safetensors.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_enum(
-    "hidden_act",
-    None,
-    list(HIDDEN_ACTS),
-    "Activation to write in place of the input's. `gelu` is the original's tanh form, `gelu_erf` "
-    "the exact one (Hugging Face's `gelu`).",
-    flag_values=FLAGS,
-)
-flags.DEFINE_boolean(
-    "keep_optimizer",
-    False,
-    "Also keep the optimizer's slots and global_step, to continue a run (--to=original only).",
-    flag_values=FLAGS,
-)
-flags.DEFINE_string(
-    "vocab_file", None, "Vocabulary; vocab.txt beside the input by default.", flag_values=FLAGS
-)
-flags.DEFINE_string(
-    "config_file",
-    None,
-    "Configuration; bert_config.json or config.json beside the input by default.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_boolean(
-    "do_lower_case",
-    None,
-    "Whether the vocabulary is lower-case, for tokenizer_config.json; by default as the input's "
-    "tokenizer_config.json says, else true.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_list(
-    "allow_extra",
-    [],
-    "Patterns of tensors of the input to drop, such as 'cls/*', separated by commas.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_boolean("overwrite", False, "Replace files in --output.", flag_values=FLAGS)
+_LAYOUTS = {
+    "original": "the original's",
+    "huggingface": "Hugging Face's",
+    "garden": "Model Garden's",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What is said beside a checkpoint of what it was trained for.
+
+    Attributes:
+        labels: of a classifier's outputs, in order.
+        kind: of task, as in task.json; "" if that is not known.
+        settings: the whole settings file of a run, {} where there is none.
+        file: its name.
+    """
+
+    labels: Sequence[str] = ()
+    kind: str = ""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    file: str = ""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -84,98 +111,203 @@ def main(argv: Sequence[str]) -> None:
         ValueError, OSError: the input cannot be read, does not fit together, or the output
             cannot be written; nothing that looks finished is left.
     """
-    FLAGS.unparse_flags()
-    for name in FLAGS:
-        FLAGS[name].unparse()
-    unparsed = FLAGS(list(argv))[1:]
-    if unparsed:
-        raise ValueError(f"Unexpected arguments: {' '.join(unparsed)}. Options begin with --.")
-    absent = [f"--{name}" for name in ("input", "output", "to") if not FLAGS[name].value]
-    if absent:
-        raise ValueError(
-            f"Missing flags: {', '.join(absent)}. For example: python -m "
-            f"bert_tf.cli.convert_checkpoint --input=uncased_L-12_H-768_A-12 --output=hf_folder "
-            f"--to=huggingface"
-        )
-    if FLAGS.keep_optimizer and FLAGS.to == "huggingface":
-        raise ValueError(
-            "--keep_optimizer: Hugging Face folders hold weights only. Remove the flag."
-        )
-    if FLAGS.output.endswith(".ckpt"):
-        raise ValueError(f"--output is a folder, not a prefix: {FLAGS.output}.")
-    targets = _targets(FLAGS.output, FLAGS.to)
-    existing = [path for path in targets if paths.exists(path)]
-    if existing and not FLAGS.overwrite:
-        raise ValueError(
-            f"{', '.join(existing)} would be replaced. Give another --output, or --overwrite."
-        )
-
-    checkpoint = restore.load(FLAGS.input, FLAGS.hidden_act, FLAGS.config_file, FLAGS.vocab_file)
+    flags = CLI.parse(argv)
+    _check_flags(flags)
+    _check_output(flags)
+    import_tensorflow()
+    checkpoint = restore.load(_chosen(flags), flags.hidden_act, flags.config_file, flags.vocab_file)
     config = checkpoint.config
     if config is None:
         raise ValueError(
             f"There is no bert_config.json beside {checkpoint.prefix}. Give it by --config_file."
         )
-    if FLAGS.to == "original":
-        _check_activation(config, checkpoint, FLAGS.hidden_act)
+    if flags.to != "huggingface":
+        _check_activation(config, checkpoint, flags.hidden_act, _LAYOUTS[flags.to])
     report = restore.merge(
-        _expected(checkpoint, config, FLAGS.keep_optimizer), checkpoint, (), FLAGS.allow_extra
+        _expected(checkpoint, config, flags), checkpoint, (), _may_be_dropped(flags)
     )
     print(report)
-    if not any(names.part_of(name) == names.POOLER for name in report.loaded):
-        _warn("the checkpoint has no pooler (bert/pooler/dense); neither has what is written.")
+    _check_parts(report.loaded, config, flags.to)
     _check_vocabulary(config, checkpoint.vocab_file)
 
     tensors = dict(restore.finite_values(checkpoint, report))
-    do_lower_case = FLAGS.do_lower_case
-    if do_lower_case is None:
-        do_lower_case = checkpoint.do_lower_case is not False
-    if FLAGS.to == "huggingface":
-        labels, tagging = _task(checkpoint)
-        huggingface.write(
-            FLAGS.output,
+    task = _task(checkpoint, tensors)
+    lower = _do_lower_case(flags, checkpoint, task)
+    if flags.to == "huggingface":
+        dropped = huggingface.write(
+            flags.output,
             config,
             tensors,
             checkpoint.vocab_file,
-            do_lower_case,
-            labels,
-            tagging,
+            lower,
+            task.labels,
+            task.kind,
+            None if CLI.given("do_lower_case") else task.settings.get("strip_accents"),
         )
+        if dropped:
+            print(f"Left out, as this class of Hugging Face has no pooler: {', '.join(dropped)}.")
+            tensors = {name: value for name, value in tensors.items() if name not in dropped}
+    elif flags.to == "garden":
+        _write_garden(flags.output, config, tensors, checkpoint.vocab_file)
     else:
-        _write_original(FLAGS.output, config, tensors, checkpoint.vocab_file)
-    print(f"Wrote {len(tensors)} tensors to {FLAGS.output} in the {FLAGS.to} layout.")
-    if FLAGS.to == "original" and not do_lower_case:
+        _write_original(flags.output, config, tensors, checkpoint.vocab_file, task)
+    print(f"Wrote {len(tensors)} tensors to {flags.output} in the {flags.to} layout.")
+    if flags.to != "huggingface" and not lower:
         print("The vocabulary is cased: run the scripts with --do_lower_case=False.")
 
 
-def _task(checkpoint: restore.Checkpoint) -> tuple[list[str], bool]:
-    """The labels that a run of run_classifier.py left beside its checkpoint, and if it tags."""
-    path = paths.join(paths.dirname(checkpoint.prefix), TASK_FILE)
-    if checkpoint.kind != "original" or not paths.exists(path):
-        return [], False
-    task = paths.read_json(path)
-    return list(task.get("labels") or ()), task.get("kind") == "tagging"
-
-
-def _targets(folder: str, layout: str) -> list[str]:
-    if layout == "huggingface":
-        return huggingface.files_of(folder)
-    return [
-        paths.join(folder, name)
-        for name in (
-            restore.ORIGINAL_CONFIG_FILE,
-            restore.VOCAB_FILE,
-            original.RELEASED_NAME + ".index",
+def _check_flags(flags: Any) -> None:
+    CLI.require(
+        (name, what)
+        for name, what in (
+            ("input", "the checkpoint to convert"),
+            ("output", "the folder to write"),
+            ("to", "the layout: original, huggingface or garden"),
         )
-    ]
+        if not getattr(flags, name)
+    )
+    if flags.keep_optimizer and flags.to != "original":
+        raise CommandLineError(
+            f"--keep_optimizer: what is written with --to={flags.to} holds weights only. Remove "
+            f"the flag."
+        )
+
+
+def _check_output(flags: Any) -> None:
+    folder = flags.output
+    if folder.endswith(".ckpt"):
+        raise CommandLineError(f"--output is a folder, not a prefix: {folder}.")
+    if paths.exists(folder) and not paths.is_dir(folder):
+        raise CommandLineError(f"--output={folder} is a file; name a folder.")
+    name = {"original": original.RELEASED_NAME, "garden": garden.NAME}.get(flags.to)
+    if name is None:
+        targets = huggingface.files_of(folder)
+    else:
+        latest = original.latest_checkpoint(folder)
+        if latest is not None and paths.basename(latest) != name:
+            raise CommandLineError(
+                f"--output={folder} holds the checkpoints of a run, the latest {latest}: what is "
+                f"written there would be taken for one of them. Give another --output."
+            )
+        files = (restore.ORIGINAL_CONFIG_FILE, restore.VOCAB_FILE, TASK_FILE, SQUAD_FILE)
+        targets = [paths.join(folder, file) for file in (*files, f"{name}.index")]
+    existing = [path for path in targets if paths.exists(path)]
+    if existing and not flags.overwrite:
+        raise CommandLineError(
+            f"{', '.join(existing)} would be replaced. Give another --output, or --overwrite."
+        )
+
+
+def _chosen(flags: Any) -> str:
+    """The input, or the checkpoint in it that a run's other programs would use."""
+    if not paths.is_dir(flags.input):
+        return flags.input
+    # The best weights have no slots.
+    use_best = flags.use_best and not flags.keep_optimizer
+    return restore.trained_checkpoint(flags.input, use_best) or flags.input
+
+
+def _may_be_dropped(flags: Any) -> list[str]:
+    patterns = [pattern for pattern in flags.allow_extra.split(",") if pattern]
+    if flags.encoder_only:
+        patterns += ["cls/*", "output_weights", "output_bias", *names.OWN_HEADS]
+    return patterns
+
+
+def _expected(
+    checkpoint: restore.Checkpoint, config: BertConfig, flags: Any
+) -> dict[str, tuple[int, ...]]:
+    """What a whole checkpoint with the parts that are taken of this one must hold."""
+    expected = restore.whole(checkpoint, config)
+    if flags.encoder_only:
+        kept = (names.ENCODER, names.POOLER)
+        expected = {name: shape for name, shape in expected.items() if names.part_of(name) in kept}
+    if flags.keep_optimizer:
+        for name, shape in list(expected.items()):
+            # A weight that got no gradient has no slots.
+            present = [slot for slot in names.slot_names(name) if slot in checkpoint.shapes]
+            expected.update(dict.fromkeys(names.slot_names(name) if present else (), shape))
+        if not any(map(names.is_slot, expected)):
+            raise ValueError(f"--keep_optimizer: {checkpoint.prefix} has no optimizer's slots.")
+        expected[names.GLOBAL_STEP] = ()
+    return expected
+
+
+def _check_parts(loaded: Sequence[str], config: BertConfig, layout: str) -> None:
+    """Raises ValueError for what a layout has no place for; warns of what it may be misread."""
+    heads = names.heads_in(loaded)
+    own = [name for name in loaded if names.is_own(name)]
+    if own and layout != "original":
+        raise ValueError(
+            f"An LSTM stands between the encoder and the output ({', '.join(own[:3])}, ...), for "
+            f"which {_LAYOUTS[layout]} models have no place. Give --encoder_only to write the "
+            f"encoder alone, or --to=original."
+        )
+    if own:
+        _warn(
+            "an LSTM stands between the encoder and the output, which the original does not have: "
+            "only the scripts of this project can use the head."
+        )
+    if layout == "garden":
+        pretraining = {names.MASKED_LM, names.NEXT_SENTENCE}
+        other = [head for head in heads if head not in pretraining]
+        if names.MASKED_LM not in heads:
+            other = list(heads)
+        if other:
+            raise ValueError(
+                f"The Model Garden layout is that of an encoder, or of a pre-trainer with its "
+                f"masked LM; there is no place for this checkpoint's head ({', '.join(other)}). "
+                f"Give --encoder_only to write the encoder alone."
+            )
+        if config.causal_attention:
+            raise ValueError(
+                "The model reads from left to right (causal_attention), which Model Garden's "
+                "encoder does not: its outputs would be others."
+            )
+    has_pooler = any(names.part_of(name) == names.POOLER for name in loaded)
+    if not has_pooler:
+        _warn("the checkpoint has no pooler (bert/pooler/dense); neither has what is written.")
+    if config.causal_attention and layout == "original":
+        _warn(
+            "the model reads from left to right (causal_attention); the original does not know "
+            "the key and would read in both directions."
+        )
+    if config.causal_attention and layout == "huggingface" and has_pooler:
+        _warn(
+            "the pooler of a model that reads from left to right reads the last token here, the "
+            "first one in Hugging Face's: what is computed from it there means nothing."
+        )
+
+
+def _task(checkpoint: restore.Checkpoint, loaded: Mapping[str, Any]) -> _Task:
+    """What a run left beside its checkpoint of its task, or a Hugging Face folder says."""
+    if checkpoint.kind == "huggingface":
+        labels, kind = huggingface.read_task(checkpoint.prefix)
+        return _Task(labels, kind)
+    heads = names.heads_in(loaded)
+    for file in (SQUAD_FILE, TASK_FILE) if names.SQUAD in heads else (TASK_FILE, SQUAD_FILE):
+        path = restore.beside(checkpoint.folder, file)
+        if path is not None:
+            settings = paths.read_json(path)
+            kind = settings.get("kind", "")
+            return _Task(list(settings.get("labels") or ()), kind, settings, file)
+    return _Task()
+
+
+def _do_lower_case(flags: Any, checkpoint: restore.Checkpoint, task: _Task) -> bool:
+    if not CLI.given("do_lower_case"):
+        for said in (checkpoint.do_lower_case, task.settings.get("do_lower_case")):
+            if isinstance(said, bool):
+                return said
+    return flags.do_lower_case
 
 
 def _check_activation(
-    config: BertConfig, checkpoint: restore.Checkpoint, hidden_act: str | None
+    config: BertConfig, checkpoint: restore.Checkpoint, hidden_act: str | None, whose: str
 ) -> None:
     if config.hidden_act == "gelu_erf":
         raise ValueError(
-            f"{checkpoint.prefix} uses the exact GELU (gelu_erf), which the original does not "
+            f"{checkpoint.prefix} uses the exact GELU (gelu_erf), which {whose} layout does not "
             f"have: its gelu is the tanh form. Give --hidden_act=gelu to write it all the same; "
             f"outputs then differ in the fourth digit, or not at all where the input's label was "
             f"wrong, as in Hugging Face copies of Google's own weights."
@@ -188,25 +320,7 @@ def _check_activation(
                 "form. Outputs differ in the fourth digit unless the input's label was wrong."
             )
     if "layer_norm_eps" in config.to_dict():
-        _warn(
-            f"layer_norm_eps is {config.layer_norm_eps}; the original always computes with 1e-12."
-        )
-
-
-def _expected(
-    checkpoint: restore.Checkpoint, config: BertConfig, keep_optimizer: bool
-) -> dict[str, tuple[int, ...]]:
-    """What a whole checkpoint with the parts that this one has must hold."""
-    expected = restore.whole(checkpoint, config)
-    if keep_optimizer:
-        for name, shape in list(expected.items()):
-            # A weight that got no gradient has no slots.
-            present = [slot for slot in names.slot_names(name) if slot in checkpoint.shapes]
-            expected.update(dict.fromkeys(names.slot_names(name) if present else (), shape))
-        if not any(map(names.is_slot, expected)):
-            raise ValueError(f"--keep_optimizer: {checkpoint.prefix} has no optimizer's slots.")
-        expected[names.GLOBAL_STEP] = ()
-    return expected
+        _warn(f"layer_norm_eps is {config.layer_norm_eps}; with {whose} layout it is always 1e-12.")
 
 
 def _check_vocabulary(config: BertConfig, vocab_file: str | None) -> None:
@@ -223,10 +337,36 @@ def _check_vocabulary(config: BertConfig, vocab_file: str | None) -> None:
         _warn(f"{vocab_file} has {lines} lines, fewer than vocab_size {config.vocab_size}.")
 
 
-def _write_original(folder: str, config: BertConfig, tensors: dict, vocab_file: str | None) -> None:
+def _write_original(
+    folder: str, config: BertConfig, tensors: Mapping[str, Any], vocab_file: str | None, task: _Task
+) -> None:
+    prefix = paths.join(folder, original.RELEASED_NAME)
     paths.make_dirs(folder)
     # The checkpoint comes first: a new configuration beside an old one would pass for a model.
-    original.write(paths.join(folder, original.RELEASED_NAME), tensors)
+    original.write(prefix, tensors)
+    _write_beside(folder, config, vocab_file)
+    heads = names.heads_in(tensors)
+    if {TASK_FILE: names.CLASSIFIER, SQUAD_FILE: names.SQUAD}.get(task.file) in heads:
+        # With the settings and the name of its weights the folder is one to predict with.
+        settings = {key: value for key, value in task.settings.items() if key != "training"}
+        paths.write_json(paths.join(folder, task.file), settings)
+        original.write_state(folder, prefix)
+
+
+def _write_garden(
+    folder: str, config: BertConfig, tensors: Mapping[str, Any], vocab_file: str | None
+) -> None:
+    prefix = paths.join(folder, garden.NAME)
+    paths.make_dirs(folder)
+    garden.write(prefix, config, tensors)
+    _write_beside(folder, config, vocab_file)
+    original.write_state(folder, prefix)
+
+
+def _write_beside(folder: str, config: BertConfig, vocab_file: str | None) -> None:
+    # Labels of what was there before would pass for the new model's.
+    for file in (TASK_FILE, SQUAD_FILE):
+        paths.remove(paths.join(folder, file))
     config.to_json_file(paths.join(folder, restore.ORIGINAL_CONFIG_FILE))
     if vocab_file:
         paths.copy(vocab_file, paths.join(folder, restore.VOCAB_FILE))
@@ -237,10 +377,4 @@ def _warn(message: str) -> None:
 
 
 if __name__ == "__main__":
-    if {"--help", "-h", "-help", "--helpfull"} & set(sys.argv[1:]):
-        print(__doc__ + FLAGS.main_module_help())
-        sys.exit(0)
-    try:
-        main(sys.argv)
-    except (ValueError, OSError, flags.Error) as error:
-        sys.exit(f"error: {error}")
+    CLI.run(main)

@@ -223,8 +223,7 @@ def make_tokenizer(cli: CommandLine, flags: Any, files: ModelFiles, settings_fil
             f"there is no vocab.txt beside {flags.init_checkpoint or flags.output_dir}: give "
             "--vocab_file"
         )
-    beside = paths.dirname(init.prefix) if init else flags.output_dir
-    saved = read_if_there(paths.join(beside, settings_file)) or {}
+    saved = read_settings(init.folder if init else flags.output_dir, settings_file) or {}
     lower = flags.do_lower_case
     strip_accents = {"auto": None, "true": True, "false": False}[flags.strip_accents]
     never_split = [token for token in flags.never_split.split(",") if token]
@@ -256,6 +255,17 @@ def tokenizer_settings(tokenizer: Any) -> dict[str, Any]:
 def read_if_there(path: str) -> dict[str, Any] | None:
     """Returns a JSON file's object, or None where there is no such file."""
     return paths.read_json(path) if paths.exists(path) else None
+
+
+def read_settings(folder: str, name: str) -> dict[str, Any] | None:
+    """Returns the JSON object of a file that belongs to a folder's checkpoints; None if none does.
+
+    That of best/ may lie in the run's folder.
+    """
+    from bert_tf.checkpoint import restore
+
+    path = restore.beside(folder, name)
+    return None if path is None else paths.read_json(path)
 
 
 def check_case(checkpoint: str, lower: bool) -> None:

@@ -65,6 +65,7 @@ def lives(tmp_path_factory, small_model, ner_files, swag_files):
             f"--data_dir={swag_files}",
             "--task_name=SWAG",
             "--num_train_epochs=8",
+            "--learning_rate=5e-3",
             "--write_predictions",
         ],
     }
@@ -172,8 +173,7 @@ def test_bioes_and_a_test_file_without_tags(tmp_path, small_model, caplog):
     write_ner(data, tagged_test=False)
     for name in ("train", "dev"):
         sentences = [
-            (words, entities.from_iob2(tags, "BIOES"))
-            for words, tags in tagged_sentences(12, 3)
+            (words, entities.from_iob2(tags, "BIOES")) for words, tags in tagged_sentences(12, 3)
         ]
         text = conll(sentences).replace(" ", "\tx\t")
         (data / f"{name}.txt").write_text(text.replace("a\tx\t", "x\tx\t"))
@@ -303,14 +303,17 @@ def test_hugging_face_and_back(tmp_path, lives, swag_files):
     for name, architecture in (("swag", "MultipleChoice"), ("ner", "TokenClassification")):
         folder, middle, back = lives[0] / f"{name}_whole", tmp_path / name, tmp_path / f"{name}_b"
         for source, target, to in ((folder, middle, "huggingface"), (middle, back, "original")):
-            argv = [f"--input={source}", f"--output={target}", f"--to={to}"]
+            argv = [f"--input={source}", f"--output={target}", f"--to={to}", "--nouse_best"]
             convert_checkpoint.main(["convert_checkpoint", *argv])
         config = json.loads((middle / "config.json").read_text())
         assert config["architectures"] == [f"BertFor{architecture}"]
         expected = {
-            name: value
-            for name, value in weights(folder).items()
-            if "/adam_" not in name and name != "global_step"
+            key: value
+            for key, value in weights(folder).items()
+            if "/adam_" not in key
+            and key != "global_step"
+            # Their class for tokens has no pooler.
+            and not (name == "ner" and "/pooler/" in key)
         }
         found = restore.load(str(back)).tensors()
         assert found.keys() == expected.keys()

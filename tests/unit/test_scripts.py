@@ -30,6 +30,17 @@ def parse(*argv):
     return cli, cli.parse(["run.py", *map(str, argv)])
 
 
+def test_settings_of_the_best_weights(tmp_path):
+    """They may lie in the run's folder."""
+    (tmp_path / "best").mkdir()
+    folders = (str(tmp_path / "best"), str(tmp_path))
+    assert [scripts.read_settings(folder, "task.json") for folder in folders] == [None, None]
+    (tmp_path / "task.json").write_text('{"a": 1}')
+    assert [scripts.read_settings(folder, "task.json") for folder in folders] == [{"a": 1}] * 2
+    (tmp_path / "best" / "task.json").write_text('{"a": 2}')
+    assert scripts.read_settings(folders[0], "task.json") == {"a": 2}
+
+
 def test_read_if_there(tmp_path):
     path = str(tmp_path / "x.json")
     assert scripts.read_if_there(path) is None

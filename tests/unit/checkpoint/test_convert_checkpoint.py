@@ -4,12 +4,12 @@ import shutil
 
 import numpy as np
 import pytest
-from absl import flags
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import paths
 from bert_tf.checkpoint import original, restore
 from bert_tf.cli import convert_checkpoint
+from bert_tf.cli.command_line import CommandLineError
 from bert_tf.config import BertConfig
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
@@ -31,7 +31,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("folder", ["tiny_pretraining", "tiny_classifier", "tiny_squad"])
+@pytest.mark.parametrize("folder", ["tiny_pretraining", "tiny_classifier"])
 def test_to_huggingface_and_back(folder, tmp_path, capsys):
     source = GOLDEN / "checkpoint" / folder
     (tmp_path / "v.txt").write_text("x\n" * 120)
@@ -79,8 +79,9 @@ def test_keep_optimizer(folder, tmp_path):
 def test_keep_optimizer_needs_slots_and_the_original_layout(tmp_path):
     with pytest.raises(ValueError, match="no optimizer's slots"):
         convert(input=TINY, output=tmp_path, to="original", keep_optimizer=True)
-    with pytest.raises(ValueError, match="weights only"):
-        convert(input=TINY, output=tmp_path, to="huggingface", keep_optimizer=True)
+    for to in ("huggingface", "garden"):
+        with pytest.raises(CommandLineError, match="weights only"):
+            convert(input=TINY, output=tmp_path, to=to, keep_optimizer=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -166,10 +167,23 @@ def test_vocabulary_of_another_model(tmp_path):
 
 
 def test_missing_flags_are_listed_together():
-    with pytest.raises(ValueError, match=r"--input, --output, --to\. For example: python -m"):
+    with pytest.raises(CommandLineError) as caught:
         convert()
-    with pytest.raises(flags.Error, match="bogus"):
+    for part in ("--input: ", "--output: ", "--to: ", "python -m bert_tf.cli.convert_checkpoint"):
+        assert part in str(caught.value)
+    with pytest.raises(CommandLineError, match="bogus"):
         convert(bogus=1)
+    with pytest.raises(CommandLineError, match="pytorch"):
+        convert(input=TINY, output="x", to="pytorch")
+
+
+def test_help_shows_every_flag(capsys):
+    with pytest.raises(SystemExit) as exit:
+        convert_checkpoint.main(["convert_checkpoint", "--help"])
+    assert exit.value.code == 0
+    shown = capsys.readouterr().out
+    for name in convert_checkpoint.CLI.flags:
+        assert f"{name}\n" in shown
 
 
 def test_no_configuration(tmp_path):
@@ -182,11 +196,14 @@ def test_output_that_is_a_prefix(tmp_path):
         convert(input=TINY, output=tmp_path / "bert_model.ckpt", to="original")
 
 
+SAME_ANYWAY = ("model.safetensors", "checkpoint")
+
+
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("to", ["original", "huggingface"])
+@pytest.mark.parametrize("to", ["original", "huggingface", "garden"])
 def test_weights_that_cannot_be_written_leave_the_folder_as_it_was(to, tmp_path, monkeypatch):
     old, new, vocab = tmp_path / "old", tmp_path / "new", tmp_path / "v.txt"
     vocab.write_text("x\n" * 120)
@@ -203,15 +220,18 @@ def test_weights_that_cannot_be_written_leave_the_folder_as_it_was(to, tmp_path,
             raise OSError(28, "No space left on device")
         rename(source, target)
 
-    save = original._save
+    publish = original.publish
 
-    def full_save(prefix, arrays):
-        save(prefix, arrays)
-        raise OSError(28, "No space left on device")
+    def full_publish(prefix, save):
+        def fail(staged):
+            save(staged)
+            raise OSError(28, "No space left on device")
+
+        publish(prefix, fail)
 
     with monkeypatch.context() as patch:
         patch.setattr(paths, "rename", full_disk)
-        patch.setattr(original, "_save", full_save)
+        patch.setattr(original, "publish", full_publish)
         with pytest.raises(OSError, match="No space left"):
             convert(**flags_)
     assert contents(old) == before
@@ -219,7 +239,7 @@ def test_weights_that_cannot_be_written_leave_the_folder_as_it_was(to, tmp_path,
     convert(**flags_)
     after = contents(old)
     same = {name for name in before if before[name] == after[name]}
-    assert same == {name for name in before if "bert_model.ckpt" in name or "safetensors" in name}
+    assert same == {name for name in before if "bert_model.ckpt" in name or name in SAME_ANYWAY}
     assert after["vocab.txt"] == b"y\n" * 120
 
 
@@ -265,19 +285,65 @@ def test_deeply_nested_configuration(tmp_path):
         convert(input=source, output=tmp_path / "out", to="huggingface")
 
 
-def run_folder(folder, outputs, bias=True, **task):
-    """As run_classifier.py leaves it: the tiny encoder with a head of some outputs."""
+SETTINGS = {
+    "max_seq_length": 32,
+    "truncation": "longest_first",
+    "do_lower_case": False,
+    "strip_accents": False,
+    "never_split": [],
+    "training": {"seed": 1},
+}
+
+
+def write_run(folder, head, **settings):
+    """As a script leaves its output folder: the tiny encoder with a head, slots and settings."""
     source = GOLDEN / "checkpoint" / "tiny_classifier"
-    tensors = {name: value for name, value in tensors_of(source).items() if "output" not in name
-               or name.startswith("bert/")}  # fmt: skip
-    tensors["output_weights"] = np.arange(outputs * 32, dtype=np.float32).reshape(outputs, -1)
-    if bias:
-        tensors["output_bias"] = np.arange(outputs, dtype=np.float32)
-    original.write(str(folder / "model.ckpt-3"), tensors)
-    original.write_state(str(folder), str(folder / "model.ckpt-3"), [str(folder / "model.ckpt-3")])
+    tensors = {
+        name: value for name, value in tensors_of(source).items() if name.startswith("bert/")
+    }
+    rng = np.random.default_rng(3)
+    for name, shape in head.items():
+        tensors[name] = rng.normal(size=shape).astype(np.float32)
+    slots = {
+        f"{name}/{slot}": np.ones_like(value)
+        for name, value in tensors.items()
+        for slot in ("adam_m", "adam_v")
+    }
+    prefix = str(folder / "model.ckpt-3")
+    original.write(prefix, {**tensors, **slots, "global_step": 3})
+    original.write_state(str(folder), prefix)
     shutil.copy(source / "bert_config.json", folder)
-    paths.write_json(str(folder / "task.json"), task)
+    (folder / "vocab.txt").write_text("x\n" * 120)
+    if settings:
+        file = settings.pop("file", "task.json")
+        paths.write_json(str(folder / file), {**SETTINGS, **settings})
+    return tensors
+
+
+def run_folder(folder, outputs, bias=True, **task):
+    """The same of run_classifier.py, with a number of outputs."""
+    head = {"output_weights": (outputs, 32), **({"output_bias": (outputs,)} if bias else {})}
+    write_run(folder, head, **task)
     return folder
+
+
+def write_best(folder):
+    """Weights of an earlier step in the run's best/; returns them."""
+    tensors = weights_of(folder)
+    tensors = {name: value + 1 for name, value in tensors.items()}
+    prefix = str(folder / "best" / "model.ckpt-2")
+    original.write(prefix, tensors)
+    original.write_state(str(folder / "best"), prefix)
+    paths.write_json(str(folder / "model.ckpt-3.state.json"), {"best_step": 2})
+    return tensors
+
+
+def weights_of(path):
+    return {
+        name: value
+        for name, value in tensors_of(path).items()
+        if "/adam_" not in name and name != "global_step"
+    }
 
 
 def test_multiple_choice_gets_a_bias_there_and_loses_it_here(tmp_path):
@@ -294,7 +360,7 @@ def test_multiple_choice_gets_a_bias_there_and_loses_it_here(tmp_path):
     stored["classifier.bias"][:] = 3.0
     save_file(stored, middle / "model.safetensors")
     convert(input=middle, output=back, to="original")
-    assert_same(tensors_of(back), tensors_of(source))
+    assert_same(tensors_of(back), weights_of(source))
 
 
 def test_one_output_with_a_bias_is_a_regression(tmp_path):
@@ -303,19 +369,31 @@ def test_one_output_with_a_bias_is_a_regression(tmp_path):
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]
     assert config["id2label"] == {"0": "LABEL_0"}
-    assert_same(tensors_of(tmp_path / "hf"), tensors_of(source))
+    assert config["problem_type"] == "regression"
+    assert_same(tensors_of(tmp_path / "hf"), weights_of(source))
 
 
-@pytest.mark.parametrize("kind", ["tagging", "classification"])
-def test_labels_of_a_run(kind, tmp_path):
+@pytest.mark.parametrize("kind", ["tagging", "classification", "multilabel"])
+@pytest.mark.parametrize("best", [False, True])
+def test_labels_of_a_run(kind, best, tmp_path):
+    """They lie beside the run; best/ holds weights alone."""
     source = run_folder(tmp_path, 3, kind=kind, labels=["O", "B-X", "I-X"])
-    convert(input=source, output=tmp_path / "hf", to="huggingface")
+    expected = write_best(source) if best else weights_of(source)
+    convert(input=source / "best" if best else source, output=tmp_path / "hf", to="huggingface")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
-    name = {"tagging": "Token", "classification": "Sequence"}[kind]
+    name = "Token" if kind == "tagging" else "Sequence"
     assert config["architectures"] == [f"BertFor{name}Classification"]
     assert config["id2label"] == {"0": "O", "1": "B-X", "2": "I-X"}
     assert config["label2id"] == {"O": 0, "B-X": 1, "I-X": 2}
-    assert_same(tensors_of(tmp_path / "hf"), tensors_of(source))
+    if kind == "tagging":
+        expected = {name: value for name, value in expected.items() if "/pooler/" not in name}
+    assert_same(tensors_of(tmp_path / "hf"), expected)
+    tokenizer = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert tokenizer["do_lower_case"] is False
+    assert tokenizer["strip_accents"] is False
+    # A folder made of that one has them too.
+    convert(input=tmp_path / "hf", output=tmp_path / "hf2", to="huggingface")
+    assert json.loads((tmp_path / "hf2" / "config.json").read_text()) == config
 
 
 def test_labels_that_are_not_as_many_as_outputs(tmp_path):
@@ -329,3 +407,220 @@ def test_several_outputs_without_their_bias_stop(tmp_path):
     source = run_folder(tmp_path, 3, bias=False, kind="classification", labels=[])
     with pytest.raises(restore.RestoreError, match="output_bias"):
         convert(input=source, output=tmp_path / "hf", to="huggingface")
+
+
+def test_a_given_case_wins_over_the_runs(tmp_path):
+    source = run_folder(tmp_path, 2, kind="classification", labels=["a", "b"])
+    convert(input=source, output=tmp_path / "hf", to="huggingface", do_lower_case=True)
+    tokenizer = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert tokenizer["do_lower_case"] is True
+    assert tokenizer["strip_accents"] is None
+
+
+CLASSIFIER = {"output_weights": (3, 32), "output_bias": (3,)}
+MASKED_LM = {
+    "cls/predictions/transform/dense/kernel": (32, 32),
+    "cls/predictions/transform/dense/bias": (32,),
+    "cls/predictions/transform/LayerNorm/gamma": (32,),
+    "cls/predictions/transform/LayerNorm/beta": (32,),
+    "cls/predictions/output_bias": (120,),
+}
+NEXT_SENTENCE = {
+    "cls/seq_relationship/output_weights": (2, 32),
+    "cls/seq_relationship/output_bias": (2,),
+}
+SQUAD = {"cls/squad/output_weights": (2, 32), "cls/squad/output_bias": (2,)}
+LABELS = ["a", "b", "c"]
+
+# What each script leaves, the class of Hugging Face, and whether that has a pooler.
+RUNS = {
+    "classification": (CLASSIFIER, {"kind": "classification", "labels": LABELS}, "Sequence"),
+    "multilabel": (CLASSIFIER, {"kind": "multilabel", "labels": LABELS}, "Sequence"),
+    "regression": (
+        {"output_weights": (1, 32), "output_bias": (1,)},
+        {"kind": "regression", "labels": []},
+        "Sequence",
+    ),
+    "tagging": (CLASSIFIER, {"kind": "tagging", "labels": LABELS}, "Token"),
+    "choice": ({"output_weights": (1, 32)}, {"kind": "choice", "labels": []}, "MultipleChoice"),
+    "squad": (SQUAD, {"file": "squad.json"}, "QuestionAnswering"),
+    "pretraining": (MASKED_LM | NEXT_SENTENCE, {"file": "pretraining.json"}, "PreTraining"),
+    "no_next_sentence": (MASKED_LM, {"file": "pretraining.json"}, "MaskedLM"),
+}
+WITHOUT_POOLER = ("tagging", "squad", "no_next_sentence")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_run_through_every_layout(run, tmp_path):
+    """Run -> original -> Hugging Face -> original -> Model Garden -> original, bit for bit."""
+    head, settings, architecture = RUNS[run]
+    expected = write_run(tmp_path, head, **settings)
+    release, middle, back = tmp_path / "release", tmp_path / "hf", tmp_path / "back"
+    pretraining = run in ("pretraining", "no_next_sentence")
+
+    convert(input=tmp_path, output=release, to="original")
+    assert_same(tensors_of(release), expected)
+    files = {path.name for path in release.iterdir()}
+    three = {"bert_config.json", "vocab.txt", "bert_model.ckpt.index"}
+    three |= {"bert_model.ckpt.data-00000-of-00001"}
+    # The labels of a head, and what names its weights.
+    more = set() if pretraining else {settings.get("file", "task.json"), "checkpoint"}
+    assert files == three | more
+    assert (release / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+
+    convert(input=release, output=middle, to="huggingface")
+    config = json.loads((middle / "config.json").read_text())
+    name = {"Sequence": "SequenceClassification", "Token": "TokenClassification"}
+    assert config["architectures"] == [f"BertFor{name.get(architecture, architecture)}"]
+    if settings.get("labels"):
+        assert list(config["label2id"]) == LABELS
+    convert(input=middle, output=back, to="original")
+    if run in WITHOUT_POOLER:
+        expected = {name: value for name, value in expected.items() if "/pooler/" not in name}
+    else:
+        for ending in (".index", ".data-00000-of-00001"):
+            name = f"bert_model.ckpt{ending}"
+            assert (back / name).read_bytes() == (release / name).read_bytes()
+    assert_same(tensors_of(back), expected)
+
+    garden, last = tmp_path / "garden", tmp_path / "last"
+    if not pretraining:
+        with pytest.raises(ValueError, match=r"no place for this checkpoint's head.*encoder_only"):
+            convert(input=back, output=garden, to="garden")
+        assert not garden.exists()
+        expected = {name: value for name, value in expected.items() if name.startswith("bert/")}
+    convert(input=back, output=garden, to="garden", encoder_only=not pretraining)
+    assert {path.name for path in garden.iterdir()} == {
+        "bert_config.json",
+        "vocab.txt",
+        "checkpoint",
+        "bert_model.ckpt-1.index",
+        "bert_model.ckpt-1.data-00000-of-00001",
+    }
+    assert restore.load(str(garden)).kind == "garden"
+    convert(input=garden, output=last, to="original")
+    assert_same(tensors_of(last), expected)
+    assert (last / "bert_config.json").read_bytes() == (release / "bert_config.json").read_bytes()
+
+
+def test_release_of_a_head_can_be_predicted_with(tmp_path):
+    """Its settings go along, without those of the training, and name its weights."""
+    source = run_folder(tmp_path, 3, kind="classification", labels=LABELS)
+    convert(input=source, output=tmp_path / "out", to="original")
+    prefix = str(tmp_path / "out" / "bert_model.ckpt")
+    assert restore.trained_checkpoint(str(tmp_path / "out")) == prefix
+    task = json.loads((tmp_path / "out" / "task.json").read_text())
+    expected = json.loads((tmp_path / "task.json").read_text())
+    assert expected.pop("training")
+    assert task == expected
+    # Nothing of it is left where another model takes its place.
+    flags_ = {"output": tmp_path / "out", "to": "original"}
+    with pytest.raises(CommandLineError, match=r"task\.json.* would be replaced"):
+        convert(input=TINY, **flags_)
+    convert(input=TINY, overwrite=True, **flags_)
+    assert not (tmp_path / "out" / "task.json").exists()
+    assert_same(tensors_of(tmp_path / "out"), tensors_of(TINY))
+
+
+@pytest.mark.parametrize("to", ["original", "huggingface", "garden"])
+def test_encoder_only(to, tmp_path):
+    source = run_folder(tmp_path, 3, kind="tagging", labels=LABELS)
+    convert(input=source, output=tmp_path / "out", to=to, encoder_only=True)
+    expected = {n: v for n, v in weights_of(source).items() if n.startswith("bert/")}
+    assert_same(tensors_of(tmp_path / "out"), expected)
+    assert not (tmp_path / "out" / "task.json").exists()
+
+
+def test_best_weights_are_taken(tmp_path):
+    source = run_folder(tmp_path, 3, kind="classification", labels=LABELS)
+    best = write_best(source)
+    convert(input=source, output=tmp_path / "best_ones", to="original")
+    assert_same(tensors_of(tmp_path / "best_ones"), best)
+    convert(input=source, output=tmp_path / "latest", to="original", use_best=False)
+    assert_same(tensors_of(tmp_path / "latest"), weights_of(source))
+    # Only the latest have slots.
+    convert(input=source, output=tmp_path / "slots", to="original", keep_optimizer=True)
+    assert_same(tensors_of(tmp_path / "slots"), tensors_of(source))
+    assert (tmp_path / "best_ones" / "task.json").exists()
+
+
+def test_a_search_has_best_alone(tmp_path):
+    source = run_folder(tmp_path, 3, kind="classification", labels=LABELS)
+    best = write_best(source)
+    for path in [*source.glob("model.ckpt*"), source / "checkpoint"]:
+        path.unlink()
+    convert(input=source, output=tmp_path / "out", to="original")
+    assert_same(tensors_of(tmp_path / "out"), best)
+
+
+@pytest.mark.parametrize("file", ["task.json", "squad.json"])
+def test_a_head_behind_an_lstm(file, tmp_path, capsys):
+    name = "output" if file == "task.json" else "cls/squad/output"
+    head = {f"{name}_weights": (2, 64), f"{name}_bias": (2,), "bilstm/forward/kernel": (32, 128)}
+    settings = {"kind": "classification", "labels": ["a", "b"]} if file == "task.json" else {}
+    expected = write_run(tmp_path, head, file=file, bilstm_head=True, **settings)
+    for to in ("huggingface", "garden"):
+        with pytest.raises(ValueError, match=r"LSTM stands between.*--encoder_only"):
+            convert(input=tmp_path, output=tmp_path / to, to=to)
+        assert not (tmp_path / to).exists()
+        convert(input=tmp_path, output=tmp_path / to, to=to, encoder_only=True)
+        encoder = {n: v for n, v in expected.items() if n.startswith("bert/")}
+        assert_same(tensors_of(tmp_path / to), encoder)
+    capsys.readouterr()
+    convert(input=tmp_path, output=tmp_path / "slim", to="original")
+    assert_same(tensors_of(tmp_path / "slim"), expected)
+    assert json.loads((tmp_path / "slim" / file).read_text())["bilstm_head"] is True
+    assert "only the scripts of this project" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to", ["original", "garden"])
+def test_a_runs_folder_is_no_output(to, tmp_path):
+    """The run would go on from what is written there, or not at all."""
+    source = run_folder(tmp_path, 3, kind="classification", labels=LABELS)
+    before = contents(source)
+    with pytest.raises(CommandLineError, match=r"checkpoints of a run, the latest .*ckpt-3"):
+        convert(input=TINY, output=source, to=to, overwrite=True)
+    assert contents(source) == before
+    with pytest.raises(CommandLineError, match="is a file"):
+        convert(input=TINY, output=source / "vocab.txt", to=to)
+
+
+@pytest.mark.parametrize("folder", ["tiny_garden", "tiny_garden_pretrainer"])
+def test_golden_garden_to_original_and_back(folder, tmp_path):
+    source = GOLDEN / "checkpoint" / folder
+    convert(input=source, output=tmp_path / "original", to="original")
+    expected = tensors_of(TINY)
+    assert_same(tensors_of(tmp_path / "original"), {n: expected[n] for n in tensors_of(source)})
+    convert(input=tmp_path / "original", output=tmp_path / "garden", to="garden")
+    golden, written = (
+        original.Reader(str(path)) for path in (source, tmp_path / "garden" / "bert_model.ckpt-1")
+    )
+    assert written.shapes == golden.shapes
+    for name in golden.shapes:
+        if golden.dtypes[name] != "string":
+            np.testing.assert_array_equal(written.get(name), golden.get(name))
+    state = (tmp_path / "garden" / "checkpoint").read_text()
+    assert state == (source / "checkpoint").read_text()
+
+
+def test_exact_gelu_to_garden_must_be_asked_for(tmp_path):
+    source = erf_folder(tmp_path)
+    with pytest.raises(ValueError, match=r"Model Garden's layout .*--hidden_act=gelu"):
+        convert(input=source, output=tmp_path / "out", to="garden")
+    convert(input=source, output=tmp_path / "out", to="garden", hidden_act="gelu")
+    assert_same(tensors_of(tmp_path / "out"), tensors_of(TINY))
+
+
+def test_reading_from_left_to_right(tmp_path, capsys):
+    """Only Hugging Face's models can do it too; their pooler reads another token."""
+    config_file = tmp_path / "causal.json"
+    config = BertConfig.from_json_file(str(TINY / "bert_config.json"))
+    config.replace(causal_attention=True).to_json_file(str(config_file))
+    flags_ = {"input": TINY, "config_file": config_file}
+    with pytest.raises(ValueError, match="reads from left to right"):
+        convert(output=tmp_path / "garden", to="garden", **flags_)
+    convert(output=tmp_path / "hf", to="huggingface", **flags_)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["is_decoder"] is True
+    assert "reads the last token here" in capsys.readouterr().err
+    convert(output=tmp_path / "out", to="original", **flags_)
+    assert "would read in both directions" in capsys.readouterr().err

@@ -78,7 +78,10 @@ def test_heads_round_trip(golden, architecture, tmp_path):
     reader = original.Reader(str(GOLDEN / "checkpoint" / golden))
     tensors = {name: reader.get(name) for name in reader.shapes}
     config = BertConfig.from_json_file(str(GOLDEN / "checkpoint" / golden / "bert_config.json"))
-    huggingface.write(str(tmp_path), config, tensors)
+    dropped = huggingface.write(str(tmp_path), config, tensors)
+    # Their class for questions has no pooler.
+    without = ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    assert dropped == ([] if golden == "tiny_classifier" else without)
     written = json.loads((tmp_path / "config.json").read_text())
     assert written["architectures"] == [architecture]
     if golden == "tiny_classifier":
@@ -88,7 +91,55 @@ def test_heads_round_trip(golden, architecture, tmp_path):
         np.testing.assert_array_equal(head, tensors["output_weights"])
     back, read = huggingface.read(str(tmp_path))
     assert back == config
+    assert_same(read, {name: value for name, value in tensors.items() if name not in dropped})
+
+
+@pytest.mark.parametrize(
+    ("head", "causal", "architecture"),
+    [
+        ("cls/", False, "BertForPreTraining"),
+        ("cls/predictions/", False, "BertForMaskedLM"),
+        ("cls/predictions/", True, "BertLMHeadModel"),
+        ("cls/seq_relationship/", False, "BertForNextSentencePrediction"),
+    ],
+)
+def test_heads_of_pre_training(head, causal, architecture, tiny, tmp_path):
+    tensors = {name: value for name, value in tiny.items() if name.startswith(("bert/", head))}
+    config = huggingface.read_config(str(FOLDER)).replace(causal_attention=causal)
+    dropped = huggingface.write(str(tmp_path), config, tensors)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
+    assert bool(dropped) == (head == "cls/predictions/")
+    for name in dropped:
+        del tensors[name]
+    back, read = huggingface.read(str(tmp_path))
+    assert back == config
     assert_same(read, tensors)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "problem_type"),
+    [
+        ("classification", ["no", "yes", "maybe"], "single_label_classification"),
+        ("multilabel", ["a", "b", "c"], "multi_label_classification"),
+        ("tagging", ["O", "B-X", "I-X"], None),
+        ("", ["x", "y", "z"], None),
+    ],
+)
+def test_task_round_trip(kind, labels, problem_type, tmp_path):
+    reader = original.Reader(str(GOLDEN / "checkpoint" / "tiny_classifier"))
+    tensors = {name: reader.get(name) for name in reader.shapes}
+    config = huggingface.read_config(str(FOLDER))
+    huggingface.write(str(tmp_path), config, tensors, labels=labels, kind=kind)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written.get("problem_type") == problem_type
+    assert huggingface.read_task(str(tmp_path)) == (labels, kind)
+
+
+@pytest.mark.parametrize("values", [{}, {"id2label": 3}, {"id2label": {"a": 1}, "problem_type": 2}])
+def test_task_of_a_folder_that_names_none(values, tmp_path):
+    assert huggingface.read_task(str(tmp_path)) == ([], "")
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert huggingface.read_task(str(tmp_path)) == ([], "")
 
 
 def test_encoder_alone_is_written_without_the_prefix(tiny, tmp_path):

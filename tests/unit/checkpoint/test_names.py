@@ -101,3 +101,10 @@ def test_expected_needs_the_number_of_labels_and_known_heads():
         names.expected_names_and_shapes(config, (names.CLASSIFIER,))
     with pytest.raises(ValueError, match="pretraining"):
         names.expected_names_and_shapes(config, ("pretraining",))
+
+
+def test_own_heads():
+    assert names.is_own("bilstm/forward/kernel")
+    assert names.is_own("layer_mix/layer_weights")
+    assert not names.is_own("bilstm/forward/kernel/adam_m")
+    assert not names.is_own("output_weights")

@@ -74,16 +74,35 @@ def test_overrides(tmp_path):
         restore.load(str(HUGGINGFACE), vocab_file=str(tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize(
-    ("folder", "what"),
-    [
-        ("tiny_garden", "a Model Garden encoder checkpoint"),
-        ("tiny_garden_pretrainer", "a Model Garden pre-training checkpoint"),
-    ],
-)
-def test_model_garden_is_named(folder, what):
-    with pytest.raises(original.CheckpointError, match=f"is {what} .*cannot be read yet"):
-        restore.load(str(GOLDEN / "checkpoint" / folder))
+def test_load_of_best_takes_what_lies_beside_the_run(tmp_path):
+    original.write(str(tmp_path / "best" / "model.ckpt-4"), {"global_step": 4})
+    assert restore.load(str(tmp_path / "best")).config is None
+    for name in ("bert_config.json", "vocab.txt"):
+        shutil.copy(TINY / "bert_config.json", tmp_path / name)
+    checkpoint = restore.load(str(tmp_path / "best"))
+    assert checkpoint.config == CONFIG
+    assert checkpoint.vocab_file == str(tmp_path / "vocab.txt")
+    assert checkpoint.folder == str(tmp_path / "best")
+    assert restore.beside(checkpoint.folder, "task.json") is None
+    # Its own come first.
+    (tmp_path / "best" / "vocab.txt").write_text("x")
+    own = str(tmp_path / "best" / "vocab.txt")
+    assert restore.load(str(tmp_path / "best")).vocab_file == own
+    assert restore.beside(str(tmp_path), "nowhere") is None
+
+
+def test_whole_takes_a_head_of_our_own_as_it_is(tmp_path):
+    """With a bidirectional LSTM the output is of another width than the encoder."""
+    tensors = restore.load(str(GOLDEN / "checkpoint" / "tiny_classifier")).tensors()
+    tensors["output_weights"] = np.ones((3, 64), np.float32)
+    tensors["bilstm/forward/kernel"] = np.ones((32, 128), np.float32)
+    tensors["bilstm/forward/kernel/adam_m"] = np.ones((32, 128), np.float32)
+    original.write(str(tmp_path / "x"), tensors)
+    checkpoint = restore.load(str(tmp_path / "x"))
+    expected = restore.whole(checkpoint, CONFIG)
+    assert expected["output_weights"] == (3, 64)
+    report = restore.merge(expected, checkpoint)
+    assert set(report.loaded) == tensors.keys() - {"bilstm/forward/kernel/adam_m"}
 
 
 def test_merge_of_the_same_model(pretrained):
