@@ -84,6 +84,8 @@ class CommandLine:
 
     def __init__(self, script: str, description: str, example: str):
         self.script = script
+        # In front of messages; with "python" before it, `script` is a command.
+        self._name = script.removeprefix("-m ")
         self.description = description
         self.example = example
         self.flags = flags.FlagValues()
@@ -211,21 +213,21 @@ class CommandLine:
             if "--traceback" in sys.argv:
                 raise
             what = f"a number or a file is too large: {error or type(error).__name__}"
-            print(f"{self.script}: error: {what}", file=sys.stderr)
+            print(f"{self._name}: error: {what}", file=sys.stderr)
             raise SystemExit(1) from None
         except (ValueError, OSError, ImportError) as error:
             if any(argument in ("--traceback", "--traceback=true") for argument in sys.argv):
                 raise
             sys.stdout.flush()
-            print(f"{self.script}: error: {error}", file=sys.stderr)
+            print(f"{self._name}: error: {error}", file=sys.stderr)
             raise SystemExit(1) from None
         except Exception as error:
             # TensorFlow's own errors (an address that cannot be reached) are no OSErrors.
             if not type(error).__module__.startswith("tensorflow.") or "--traceback" in sys.argv:
                 raise
             text = str(getattr(error, "message", error)).splitlines()[0]
-            print(f"{self.script}: error: {text}", file=sys.stderr)
+            print(f"{self._name}: error: {text}", file=sys.stderr)
             raise SystemExit(1) from None
         except KeyboardInterrupt:
-            print(f"{self.script}: interrupted", file=sys.stderr)
+            print(f"{self._name}: interrupted", file=sys.stderr)
             raise SystemExit(130) from None

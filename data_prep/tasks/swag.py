@@ -216,7 +216,7 @@ def _race_questions(
         yield MultipleChoiceExample(
             f"{item.get('id') or guid}-{number}",
             item["article"].strip(),
-            tuple(_filled(question.strip(), option) for option in options),
+            tuple(filled(question.strip(), option) for option in options),
             label,
         )
 
@@ -231,7 +231,7 @@ def _letter(where: str, answer: Any, count: int) -> int:
     return letters.index(answer)
 
 
-def _filled(question: str, option: str) -> str:
+def filled(question: str, option: str) -> str:
     if _BLANK in question:
         head, _, tail = question.partition(_BLANK)
         return f"{head}{option}{tail.lstrip(_BLANK)}"

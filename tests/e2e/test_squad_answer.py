@@ -16,7 +16,7 @@ from squad_runs import (
     write_run,
 )
 
-from bert_tf.cli import answer
+from bert_tf.cli import answer, json_lines
 from bert_tf.predictor import QuestionAnswerer
 
 
@@ -191,7 +191,7 @@ def test_questions_from_the_terminal(runs, tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize("pool", [2, 256])
 def test_a_file_of_questions(runs, tmp_path, monkeypatch, pool):
-    monkeypatch.setattr(answer, "_POOL", pool)
+    monkeypatch.setattr(json_lines, "_POOL", pool)
     folder, data = runs["v2"]
     asked = pairs(data)[::-1]
     lines = [
@@ -214,7 +214,7 @@ def test_a_file_of_questions(runs, tmp_path, monkeypatch, pool):
 
 
 def test_a_bad_line_leaves_the_old_file(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(answer, "_POOL", 1)
+    monkeypatch.setattr(json_lines, "_POOL", 1)
     folder, _ = runs["v1"]
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     line = json.dumps({"question": "Who?", "context": "Kim has hats."})
