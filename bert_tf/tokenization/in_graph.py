@@ -196,8 +196,8 @@ class InGraphTokenizer(tf.Module):
       tokenizer: the tokenizer to take vocabulary and options from.
 
     Raises:
-      ValueError: the tokenizer has `never_split` tokens, its vocabulary lacks [UNK], [CLS], [SEP]
-        or [PAD], or holds a token of over 256 bytes.
+      ValueError: the vocabulary lacks [UNK], [CLS], [SEP] or [PAD], or holds a token of over 256
+        bytes.
 
     Example:
       >>> tokenizer = InGraphTokenizer(BertTokenizer("uncased_L-12_H-768_A-12/vocab.txt"))
@@ -207,17 +207,14 @@ class InGraphTokenizer(tf.Module):
 
     def __init__(self, tokenizer: BertTokenizer):
         super().__init__(name="in_graph_tokenizer")
-        if tokenizer.never_split:
-            raise ValueError(
-                "tokenization in the graph knows no never_split tokens, and the tokenizer has "
-                f"{', '.join(map(repr, tokenizer.never_split))}; make it without them, or give "
-                "the model the ids of BertTokenizer"
-            )
         self._cls_id, self._sep_id = tokenizer.cls_id, tokenizer.sep_id
         self._pad_id, self._unk_id = tokenizer.pad_id, tokenizer.unk_id
         self._do_lower_case = tokenizer.do_lower_case
         self._strip_accents = tokenizer.strip_accents
 
+        # The longest first, as RE2 takes the first that fits.
+        self._kept = sorted(tokenizer.never_split, key=len, reverse=True)
+        self._kept_ids = tokenizer.convert_tokens_to_ids(self._kept)
         vocab = {
             token: token_id for token, token_id in tokenizer.vocab.items() if _may_occur(token)
         }
@@ -280,6 +277,21 @@ class InGraphTokenizer(tf.Module):
         ids, splits, starts, ends = self._tokenize(texts, True)
         ragged = functools.partial(tf.RaggedTensor.from_row_splits, validate=False)
         return ragged(ids, splits), ragged(starts, splits), ragged(ends, splits)
+
+    def character_counts(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Returns how many characters of words each character becomes, before WordPiece.
+
+        That is 0 for white space and what is dropped, and over 1 for what is decomposed.
+
+        Args:
+          code_points: int32 [C].
+
+        Returns:
+          int32 [C].
+        """
+        with tf.device("CPU"):
+            entries = self._look_up(self._short, code_points, code_points | _ONE)
+            return tf.where(_has(entries, _SPACE), 0, _count(entries))
 
     def pack(
         self,
@@ -344,12 +356,53 @@ class InGraphTokenizer(tf.Module):
 
     def _tokenize(self, texts: tf.Tensor, offsets: bool) -> _Tokens:
         with tf.device("CPU"):
-            is_plain = tf.strings.regex_full_match(texts, _PLAIN)
-            return tf.cond(
-                tf.reduce_all(is_plain),
-                lambda: self._plain(texts, offsets),
-                lambda: self._mixed(texts, is_plain, offsets),
-            )
+            return self._around_kept(texts, offsets) if self._kept else self._any(texts, offsets)
+
+    def _around_kept(self, texts: tf.Tensor, offsets: bool) -> _Tokens:
+        """Cuts texts at `never_split` strings, and tokenizes what is between them."""
+        pattern = "(" + "|".join(map(re.escape, self._kept)) + ")"
+        # No text has the byte 0xff in it then. Every other part is one of the strings.
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        cut = tf.strings.split(tf.strings.regex_replace(texts, pattern, b"\xff\\1\xff"), b"\xff")
+        parts, of_part = cut.values, tf.repeat(cut.row_starts(), cut.row_lengths())
+        is_kept = (tf.range(tf.size(parts, tf.int64)) - of_part) % 2 == 1
+
+        tokens = self._any(tf.where(is_kept, "", parts), offsets)
+        counts = tokens[1][1:] - tokens[1][:-1]
+        # A string's token goes before those of the next part: between the others' places.
+        places = tf.gather(tokens[1], tf.where(is_kept)[:, 0])
+        kept = tf.boolean_mask(parts, is_kept)
+        which = tf.argmax(kept[:, None] == tf.constant(self._kept)[None, :], axis=1)
+        counts += tf.cast(is_kept, tf.int64)
+        splits = tf.concat([[0], tf.cumsum(counts)], 0)
+        order = tf.argsort(
+            tf.concat([2 * tf.range(tf.size(tokens[0], tf.int64)) + 1, 2 * places], 0), stable=True
+        )
+        ids = tf.gather(tf.concat([tokens[0], tf.gather(self._kept_ids, which)], 0), order)
+        row_splits = tf.gather(splits, cut.row_splits)
+        if not offsets:
+            return ids, row_splits
+
+        lengths = tf.strings.length(parts, "UTF8_CHAR")
+        before = tf.cumsum(lengths, exclusive=True)
+        before -= tf.gather(before, of_part)
+        shifts = tf.repeat(before, counts)
+        ends = tf.boolean_mask(lengths, is_kept)
+        starts = tf.gather(tf.concat([tokens[2], tf.zeros_like(ends)], 0), order)
+        return (
+            ids,
+            row_splits,
+            starts + shifts,
+            tf.gather(tf.concat([tokens[3], ends], 0), order) + shifts,
+        )
+
+    def _any(self, texts: tf.Tensor, offsets: bool) -> _Tokens:
+        is_plain = tf.strings.regex_full_match(texts, _PLAIN)
+        return tf.cond(
+            tf.reduce_all(is_plain),
+            lambda: self._plain(texts, offsets),
+            lambda: self._mixed(texts, is_plain, offsets),
+        )
 
     def _plain(self, texts: tf.Tensor, offsets: bool) -> _Tokens:
         """For texts of ASCII without control characters."""

@@ -263,7 +263,6 @@ def test_plain_way_with_any_vocabulary(tokens, parts):
 @pytest.mark.parametrize(
     ("make_tokenizer", "message"),
     [
-        (lambda: make([], never_split=["[MASK]"]), r"no never_split .* has '\[MASK\]'; make it"),
         (lambda: make(["한" * 100]), "up to 256 bytes, and that of the id 5 has 300: '한한"),
         (lambda: BertTokenizer.from_vocab({"a": 0}), r"no token '\[CLS\]'"),
         (
@@ -275,6 +274,36 @@ def test_plain_way_with_any_vocabulary(tokens, parts):
 def test_refused_tokenizers(make_tokenizer, message):
     with pytest.raises(ValueError, match=message):
         InGraphTokenizer(make_tokenizer())
+
+
+def test_character_counts(rich):
+    tokenizer, graph = rich
+    basic = BasicTokenizer(tokenizer.do_lower_case, tokenizer.strip_accents)
+    points = [*range(0, 0x3000, 7), 0xAC00, 0xFFFD, 0x2F800, 0x1D165, 0x50000, 0xE0001, 0x10FFFF]
+    points += [0x20, 0xA0, 0xDF, 0x130, 0x149, 0xE9, 0x302, 0x5E9, 0x302E, 0x4E00, 0x1F600]
+    found = graph.character_counts(tf.constant(points)).numpy().tolist()
+    expected = [sum(map(len, basic.split(chr(point)))) for point in points]
+    assert found == expected
+    assert {0, 1} < set(found) or not tokenizer.strip_accents
+
+
+@pytest.fixture(scope="module", params=[["[MASK]"], ["a-", "a-b", "ß", ".", "[MASK]"]], ids=str)
+def keeping(request):
+    tokenizer = make([*RICH, "a-", "a-b", "ß"], never_split=request.param)
+    return tokenizer, InGraphTokenizer(tokenizer)
+
+
+def test_never_split(keeping):
+    some = ["[MASK]", "", "x [MASK]", "un[MASK].[MASK][MASK]a-ba-", "[mask]", "straßeß", "\0[MASK"]
+    check(keeping, [*some, "É[MASK]ΑΣ[MASK]", "[MASK]]", " [ MASK]", b"a-\xff[MASK]\xffa-b"])
+    check(keeping, ["no such string"])
+    check(keeping, [])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.one_of(texts, st.sampled_from(["[MASK]", "a-", "ß"])), max_size=5)))
+def test_never_split_in_random_texts(keeping, parts):
+    check(keeping, ["".join(each) for each in parts])
 
 
 def test_longest_tokens(eagerly):
