@@ -13,13 +13,14 @@ TOKENIZERS := tokenizers==0.23.3
 # A finished environment whose Python has gone since is built again.
 runs = $(shell $(1)/bin/python -c 'print("yes")' 2>/dev/null)
 
-.PHONY: help demo test test-beam lint parity bench clean .venv .venv-beam .venv-parity FORCE
+.PHONY: help demo test test-beam test-browser lint parity bench clean .venv .venv-beam .venv-parity FORCE
 
 help:
 	@echo 'make demo       fine-tune a real BERT on the sentence pairs in examples/paraphrase'
 	@echo 'make test       run the tests'
 	@echo 'make lint       ruff and mypy'
 	@echo 'make test-beam  the tests that need Apache Beam, in an environment of its own'
+	@echo 'make test-browser  the tests of the web page, in chromium'
 	@echo 'make parity     compare with tf-models-official, in an environment of its own'
 	@echo 'make bench      run the benchmarks'
 	@echo 'make .venv      only build the environment of demo, test, lint and bench'
@@ -31,7 +32,7 @@ demo: .venv
 	.venv/bin/python examples/demo.py
 
 test: .venv
-	.venv/bin/python -m pytest -n 2 --dist=loadfile -m 'not parity'
+	.venv/bin/python -m pytest -n 2 --dist=loadfile -m 'not parity and not browser'
 
 lint: .venv/.lint
 	.venv/bin/ruff check .
@@ -39,6 +40,10 @@ lint: .venv/.lint
 
 test-beam: .venv-beam
 	.venv-beam/bin/python -m pytest -m beam tests/unit/data_prep/test_beam_pipeline.py
+
+test-browser: .venv/.browser
+	@sh tools/install_chromium.sh --check
+	.venv/bin/python -m pytest -m browser tests/browser
 
 parity: .venv-parity
 	.venv-parity/bin/python -m pytest -m parity tests/parity
@@ -66,6 +71,10 @@ bench: .venv
 
 .venv/.lint: .venv/.finished
 	.venv/bin/python -m pip --disable-pip-version-check install -e '.[lint]'
+	@touch $@
+
+.venv/.browser: .venv/.finished
+	.venv/bin/python -m pip --disable-pip-version-check install -e '.[browser]'
 	@touch $@
 
 .venv-parity: .venv-parity/.finished

@@ -24,8 +24,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": {"paths", "config", "modeling"},
     "training": {"paths", "config", "modeling", "optimization", "checkpoint"},
     "features": {"paths", "config", "tokenization", "modeling", "checkpoint"},
-    "predictor": {"paths", "config", "tokenization", "modeling", "checkpoint"},
-    "export": {"paths", "config", "tokenization", "modeling", "checkpoint"},
+    "predictor": {"paths", "config", "tokenization", "modeling", "checkpoint", "features"},
+    "export": {"paths", "config", "tokenization", "modeling", "checkpoint", "predictor"},
+    # Over HTTP; what it serves is handed to it.
+    "serving": set(),
     "cli": {
         "paths",
         "config",
@@ -37,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "features",
         "predictor",
         "export",
+        "serving",
     },
 }
 # The only parts of bert_tf that may import data_prep, and what data_prep may import of bert_tf.
