@@ -24,7 +24,7 @@ def onnx_session(model: Any, batch: Any, folder: str, threads: int) -> Any:
     import torch
 
     path = os.path.join(folder, "model.onnx")
-    names = list(batch)
+    names = ["input_ids", "attention_mask", "token_type_ids"]  # the order of forward's arguments
     torch.onnx.export(
         model,
         tuple(batch[name] for name in names),
@@ -57,7 +57,10 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        args.model, dtype=torch.float32, attn_implementation="sdpa"
+        args.model,
+        dtype=torch.float32,
+        # The exporter drops the mask of the other.
+        attn_implementation="eager" if args.runtime == "onnx" else "sdpa",
     ).eval()
     with open(args.input_file, encoding="utf-8") as file:
         texts = [line.rstrip("\n").split("\t") for line in file]
@@ -72,7 +75,7 @@ def main() -> None:
         import onnxruntime
 
         folder = tempfile.TemporaryDirectory()
-        example = dict(tokenizer([["a b", "c"], ["d", "e f"]][0], return_tensors="pt"))
+        example = tokenizer(["a b", "a"], ["c d", "c"], padding=True, return_tensors="pt")
         session = onnx_session(model, example, folder.name, args.threads)
         taken = [value.name for value in session.get_inputs()]
 
