@@ -3,7 +3,8 @@
     python -m bert_tf.cli.answer --model_dir=squad_output --context_file=text.txt \\
         --question="Who wrote it?"
 
-Without --question, questions are read from the standard input, one a line. With --input_file, JSON
+Without --question, questions are read from the standard input, one a line; each is answered like a
+single one, by several lines. With --input_file, JSON
 lines with "question" and "context" are answered in their order, a JSON line each.
 """
 
@@ -49,8 +50,13 @@ def main(argv: Sequence[str]) -> None:
         context = read_context(flags.context_file)
     import_tensorflow()
 
-    from bert_tf.predictor import QuestionAnswerer
+    from bert_tf.predictor import QuestionAnswerer, kind_of
 
+    if (kind := kind_of(flags.model_dir)) != "question_answering":
+        other = "fill_mask" if kind == "masked_lm" else "classify"
+        raise CommandLineError(
+            f"the model in {flags.model_dir} is for python -m bert_tf.cli.{other}"
+        )
     answerer = QuestionAnswerer(flags.model_dir, flags.batch_size, flags.n_best_size)
     if flags.input_file:
         json_lines.predict_file(answerer, flags.input_file, flags.output_file, kept=("question",))

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 from bert_tf import paths
 from bert_tf.checkpoint import garden, huggingface, names, original, restore
 from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tensorflow
@@ -115,6 +117,8 @@ def main(argv: Sequence[str]) -> None:
     _check_flags(flags)
     _check_output(flags)
     import_tensorflow()
+    # TensorFlow reports the steps of writing an object's checkpoint as information.
+    logging.set_verbosity(logging.WARNING)
     checkpoint = restore.load(_chosen(flags), flags.hidden_act, flags.config_file, flags.vocab_file)
     config = checkpoint.config
     if config is None:
@@ -152,6 +156,13 @@ def main(argv: Sequence[str]) -> None:
     else:
         _write_original(flags.output, config, tensors, checkpoint.vocab_file, task)
     print(f"Wrote {len(tensors)} tensors to {flags.output} in the {flags.to} layout.")
+    named = any(label != f"LABEL_{number}" for number, label in enumerate(task.labels))
+    if flags.to == "original" and named and not task.settings and names.heads_in(tensors):
+        print(
+            f"The names of its {len(task.labels)} labels ({', '.join(task.labels[:5])}"
+            f"{', ...' if len(task.labels) > 5 else ''}) are not in it: without the settings of a "
+            f"run ({TASK_FILE}) the original layout has no place for them."
+        )
     if flags.to != "huggingface" and not lower:
         print("The vocabulary is cased: run the scripts with --do_lower_case=False.")
 

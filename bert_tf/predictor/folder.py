@@ -107,6 +107,8 @@ def _read(folder: str, name: str, script: str) -> dict[str, Any]:
     path = paths.join(folder, name)
     if paths.exists(folder) and not paths.is_dir(folder):
         raise ValueError(f"{folder} is a file; give its folder.")
+    if not paths.exists(folder):
+        raise FileNotFoundError(f"There is no folder {folder}.")
     if not paths.exists(path):
         raise FileNotFoundError(
             f"{folder} has no {name}: give the --output_dir of a {script} that trained."

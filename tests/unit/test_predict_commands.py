@@ -1,4 +1,4 @@
-"""bert_tf.cli.classify and fill_mask: flags, what is shown, and runs on tiny models."""
+"""bert_tf.cli.classify, answer and fill_mask: flags, what is shown, and runs on tiny models."""
 
 import io
 import json
@@ -7,7 +7,7 @@ import pytest
 from predictor_folders import INSTANCES, write_folder
 
 from bert_tf import predictor
-from bert_tf.cli import classify, fill_mask
+from bert_tf.cli import answer, classify, fill_mask
 from bert_tf.cli.command_line import CommandLineError
 
 
@@ -60,6 +60,12 @@ def test_wrong_flags(command, flags, words):
 def test_models_of_another_kind(kind, flags, words, folders):
     with pytest.raises(CommandLineError, match=words):
         classify.main(["classify", f"--model_dir={folders[kind]}", *flags])
+
+
+@pytest.mark.parametrize(("kind", "name"), [("tagging", "classify"), ("masked_lm", "fill_mask")])
+def test_answer_names_the_command_of_another_kind(kind, name, folders):
+    with pytest.raises(CommandLineError, match=f"is for python -m bert_tf.cli.{name}"):
+        answer.main(["answer", f"--model_dir={folders[kind]}", "--question=a", "--context=b"])
 
 
 def test_what_classify_shows():

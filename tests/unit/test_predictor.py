@@ -89,6 +89,8 @@ def test_task_file_names_what_is_wrong(key, value, tmp_path):
 def test_task_file_that_is_none(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no task\.json.*--output_dir"):
         read_task_file(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*away"):
+        read_task_file(str(tmp_path / "away"))
     (tmp_path / "task.json").write_text("[]")
     with pytest.raises(ValueError, match=r"task\.json: expected a JSON object"):
         Classifier(tmp_path)

@@ -375,7 +375,7 @@ def test_one_output_with_a_bias_is_a_regression(tmp_path):
 
 @pytest.mark.parametrize("kind", ["tagging", "classification", "multilabel"])
 @pytest.mark.parametrize("best", [False, True])
-def test_labels_of_a_run(kind, best, tmp_path):
+def test_labels_of_a_run(kind, best, tmp_path, capsys):
     """They lie beside the run; best/ holds weights alone."""
     source = run_folder(tmp_path, 3, kind=kind, labels=["O", "B-X", "I-X"])
     expected = write_best(source) if best else weights_of(source)
@@ -394,6 +394,10 @@ def test_labels_of_a_run(kind, best, tmp_path):
     # A folder made of that one has them too.
     convert(input=tmp_path / "hf", output=tmp_path / "hf2", to="huggingface")
     assert json.loads((tmp_path / "hf2" / "config.json").read_text()) == config
+    capsys.readouterr()
+    convert(input=tmp_path / "hf", output=tmp_path / "back", to="original")
+    assert "names of its 3 labels (O, B-X, I-X) are not in it" in capsys.readouterr().out
+    assert not (tmp_path / "back" / "task.json").exists()
 
 
 def test_labels_that_are_not_as_many_as_outputs(tmp_path):
