@@ -320,6 +320,9 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
         logging.info("%s", report)
         check_taken(setup)
         take_over(step, setup.files.init, flags.init_slots, flags.init_step)
+        if flags.init_slots:
+            # The report counts slots among what is no weight of the model.
+            logging.info("The optimizer's means are taken over too (--init_slots)")
         first = int(step.global_step.numpy())
         if first >= flags.num_train_steps:
             raise ValueError(
