@@ -3,6 +3,8 @@
 Letters in shape comments: B batch, T tokens, H hidden size.
 """
 
+import contextvars
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,12 +20,33 @@ from bert_tf.modeling.layers import (
 )
 
 
+def _recomputed(layer: TransformerLayer) -> Callable[..., Any]:
+    """Returns a layer's call, which a backward pass will make once more."""
+
+    def call(x: Any, **inputs: Any) -> Any:
+        # The backward pass may come when `kernels.fused` is over: the layer is fused all the same.
+        context = contextvars.copy_context()
+
+        def function(x: Any, *values: Any) -> Any:
+            with keras.StatelessScope(list(zip(layer.variables, values, strict=True))):
+                return context.run(layer, x, **inputs)
+
+        # The weights as arguments: gradients then reach them on each backend and replica alike.
+        # Dropout needs no care, for its masks depend on their key alone.
+        values = [ops.copy(variable) for variable in layer.variables]
+        return keras.remat(function)(x, *values)
+
+    return call
+
+
 class BertEncoder(keras.layers.Layer):
     """Embeddings, transformer layers and the pooler.
 
     Args:
       config: a `BertConfig`.
       seed: of the initial values.
+      recompute: whether a backward pass computes what is inside a transformer layer anew, so that
+        a forward pass keeps each layer's input alone. Gradients stay the same. May be set later.
 
     Call:
       input_ids: int32 [B, T]; T is at most `config.max_position_embeddings`.
@@ -43,11 +66,12 @@ class BertEncoder(keras.layers.Layer):
       >>> encoder(ids)["pooled_output"].shape
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs: Any):
+    def __init__(self, config: BertConfig, seed: int = 0, recompute: bool = False, **kwargs: Any):
         kwargs.setdefault("name", "bert")
         super().__init__(**kwargs)
         self.config = config
         self.seed = seed
+        self.recompute = recompute
         dtype = kwargs.get("dtype")
         self.embeddings = Embeddings(
             config, derive_seed(seed, "embeddings"), name="embeddings", dtype=dtype
@@ -113,7 +137,8 @@ class BertEncoder(keras.layers.Layer):
         embedding_output = with_tokens(x)
         encoder_outputs = []
         for layer in self.layers:
-            x = layer(x, attention_bias=bias, batch=batch, dropout_key=dropout_key)
+            call = _recomputed(layer) if self.recompute else layer
+            x = call(x, attention_bias=bias, batch=batch, dropout_key=dropout_key)
             encoder_outputs.append(with_tokens(x))
         sequence_output = encoder_outputs[-1]
         if self.config.causal_attention and input_mask is not None:
