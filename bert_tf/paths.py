@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -236,14 +237,28 @@ def open_file(
     )
 
 
+def _is_special(path: str) -> bool:
+    """Tells whether a local path leads to something else than a file or a folder."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w", newline: str | None = None) -> Iterator[IO[Any]]:
     """Opens a file to be written whole or not at all.
 
     The handle writes to a temporary name in the same folder, which takes the place of `path`
     when the block ends well and is deleted when it does not. A link is written through. On an
-    object store a file appears when it is closed, and is renamed all the same.
+    object store a file appears when it is closed, and is renamed all the same. A device or a pipe
+    (/dev/null, /dev/stdout) is written to as it is: a file must not take its place.
     """
+    if not has_scheme(path) and _is_special(local(path)):
+        with open_file(path, mode, newline=newline) as handle:
+            yield handle
+        return
     if not has_scheme(path):
         path = os.path.realpath(local(path))
     temporary = f"{path}.tmp-{os.getpid()}"

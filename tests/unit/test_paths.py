@@ -1,5 +1,6 @@
 import builtins
 import os
+import stat
 
 import pytest
 from hypothesis import given, settings
@@ -177,6 +178,25 @@ def test_atomic_write_of_a_new_file_that_fails(root):
     with pytest.raises(ValueError), paths.atomic_write(paths.join(root, "file")):
         raise ValueError
     assert paths.list_dir(root) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_atomic_write_leaves_a_pipe_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        # Without waiting for the writer, which waits for a reader.
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            with paths.atomic_write(str(path)) as handle:
+                handle.write("through it")
+            assert os.read(reader, 100) == b"through it"
+        finally:
+            os.close(reader)
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert paths.list_dir(str(tmp_path)) == ["link", "pipe"]
 
 
 def test_atomic_write_through_a_link(tmp_path):
