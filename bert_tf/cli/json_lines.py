@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
@@ -20,6 +21,12 @@ from bert_tf.predictor import Predictor
 from data_prep import records
 
 STANDARD_INPUT = "-"
+
+# What a model consists of, by name: results are never written over it.
+_MODEL_FILE = re.compile(
+    r"(task|squad|pretraining|bert_config|config|tokenizer_config)\.json|vocab\.txt|checkpoint"
+    r"|.*\.(index|meta|data-\d+-of-\d+|safetensors|safetensors\.index\.json)|pytorch_model\.bin"
+)
 
 # What is predicted together: inputs of like length share a batch.
 _POOL = 256
@@ -41,7 +48,8 @@ def check_files(flags: Any) -> None:
     """Checks the flags of `file_flags`.
 
     Raises:
-      CommandLineError: there is no such file, one is a folder, or both are the same.
+      CommandLineError: there is no such file, one is a folder, both are the same, or the output
+        is a file of a model.
     """
     source, target = flags.input_file, flags.output_file
     if target and not source:
@@ -53,6 +61,11 @@ def check_files(flags: Any) -> None:
             raise CommandLineError(f"--output_file={target} is a folder; name a file")
         if source != STANDARD_INPUT and records.real_path(source) == records.real_path(target):
             raise CommandLineError("--output_file is --input_file: name another")
+        name = paths.basename(records.real_path(target))
+        if paths.exists(target) and _MODEL_FILE.fullmatch(name):
+            raise CommandLineError(
+                f"--output_file={target} would replace a file of a model: name another"
+            )
 
 
 def check_file(flag: str, path: str) -> None:

@@ -58,6 +58,32 @@ def test_flags_of_files(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "vocab.txt",
+        "task.json",
+        "bert_config.json",
+        "checkpoint",
+        "model.ckpt-5.index",
+        "model.ckpt-5.data-00000-of-00001",
+        "model.safetensors",
+        "pytorch_model.bin",
+    ],
+)
+def test_results_do_not_replace_a_file_of_a_model(tmp_path, name):
+    target = tmp_path / name
+    wanted = flags(input_file="-", output_file=str(target))
+    json_lines.check_files(wanted)  # none is there
+    target.write_text("kept")
+    with pytest.raises(CommandLineError, match="would replace a file of a model"):
+        json_lines.check_files(wanted)
+    link = tmp_path / "results.jsonl"
+    link.symlink_to(target)
+    with pytest.raises(CommandLineError, match="would replace a file of a model"):
+        json_lines.check_files(flags(input_file="-", output_file=str(link)))
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("{", ["is no JSON"]),
