@@ -67,6 +67,17 @@ def _filtered_stderr() -> Iterator[None]:
                     os.write(2, line)
 
 
+def _open_closed_streams() -> None:
+    """Makes standard streams that were closed (`<&-`) empty ones, instead of None.
+
+    In their order: each gets its own number, which the next file that is opened had otherwise.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nothing, mode, encoding="utf-8"))
+
+
 class CommandLine:
     """The flags of one script.
 
@@ -195,6 +206,7 @@ class CommandLine:
 
     def run(self, main: Callable[[Sequence[str]], Any]) -> None:
         """Runs a script's main with sys.argv; what a user can mend ends without a traceback."""
+        _open_closed_streams()
         flags.FLAGS(sys.argv[:1])  # absl's own flags: its log is silent before it has them.
         logging.set_verbosity(logging.INFO)
         logging.use_absl_handler()

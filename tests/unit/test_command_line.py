@@ -229,6 +229,37 @@ def test_log_lines_and_a_pager_that_was_left():
     assert process.returncode == 141
 
 
+CLOSED_STREAMS = """
+import sys
+from bert_tf.cli.command_line import CommandLine
+
+def main(argv):
+    with open(argv[1], "w") as results:
+        results.write(f"{results.fileno() > 2} {sys.stdin.read()!r}")
+        sys.stdout.flush()
+        print("seen", file=sys.stderr)
+
+CommandLine("script.py", "", "").run(main)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sh")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_no_harm(tmp_path, closed):
+    results = tmp_path / "results"
+    command = f'exec "$0" -c "$1" "$2" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, CLOSED_STREAMS, str(results)],
+        input="",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == ("" if "2>&-" in closed else "seen\n")
+    assert results.read_text() == "True ''"
+
+
 def test_noise_is_dropped_and_the_rest_is_passed_on(capfd):
     with command_line._filtered_stderr():
         os.write(2, b"2026 oneDNN custom operations are on. You may see\n")
