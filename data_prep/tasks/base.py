@@ -14,6 +14,8 @@ from data_prep.tasks import rows
 Kind = Literal["classification", "regression", "multilabel", "tagging", "choice"]
 Label = str | float | tuple[str, ...] | None
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 @dataclasses.dataclass(slots=True)
 class Example:
@@ -218,8 +220,10 @@ class Task:
                 value = float(text)
             except ValueError:
                 value = math.nan
-            if not math.isfinite(value):
-                raise ValueError(f"{path}, line {line}: the label {text!r} is not a finite number.")
+            if not abs(value) <= _LARGEST:
+                raise ValueError(
+                    f"{path}, line {line}: the label {text!r} is not a finite number of float32."
+                )
             return value
         if not text:
             raise ValueError(f"{path}, line {line}: the label is empty.")

@@ -149,7 +149,7 @@ def test_unknown_label_is_placed(tmp_path):
         get_task("CoLA").read_examples(folder, "train")
 
 
-@pytest.mark.parametrize("score", ["good", "", "nan", "inf"])
+@pytest.mark.parametrize("score", ["good", "", "nan", "inf", "1e39", "-1e39"])
 def test_a_score_must_be_a_number(score, tmp_path):
     folder = _write(tmp_path, train=f"sentence1\tsentence2\tscore\na\tb\t{score}\n")
     with pytest.raises(ValueError, match=r"train\.tsv, line 2: the label .* not a finite number"):
