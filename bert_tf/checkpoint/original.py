@@ -381,8 +381,11 @@ def _read_state(directory: str) -> tuple[str | None, list[str]]:
     if not paths.exists(path):
         return None, []
     latest, every = None, []
-    with paths.open_file(path) as handle:
-        lines = handle.read().split("\n")
+    try:
+        with paths.open_file(path) as handle:
+            lines = handle.read().split("\n")
+    except UnicodeDecodeError:
+        lines = []
     for line in lines:
         match = _FIELD.match(line)
         if match:

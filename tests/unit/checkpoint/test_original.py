@@ -362,6 +362,12 @@ def test_empty_state_file(tmp_path):
         original.latest_checkpoint(str(tmp_path))
 
 
+def test_state_file_that_is_no_text(tmp_path):
+    (tmp_path / "checkpoint").write_bytes(b"\x00\xff\xfe")
+    with pytest.raises(original.CheckpointError, match=r"checkpoint names no .*corrupt"):
+        original.latest_checkpoint(str(tmp_path))
+
+
 def test_step_of():
     assert original.step_of("a/model.ckpt-12") == 12
     assert original.step_of("a/bert_model.ckpt") is None
