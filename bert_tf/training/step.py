@@ -27,9 +27,9 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return tf.function(function, jit_compile=True, autograph=False)
 
 
-def _fusion(strategy: Any) -> kernels.Fusion:
-    """Returns how the replicas' arithmetic is fused, by the kind of their devices."""
-    if isinstance(strategy, tf.distribute.TPUStrategy):
+def _fusion() -> kernels.Fusion:
+    """Returns how the replicas' arithmetic is fused, by the kind of this machine's devices."""
+    if tf.config.list_logical_devices("TPU"):
         return kernels.Fusion()  # all is compiled there
     return kernels.Fusion(_compile, sums_by_product=not tf.config.list_logical_devices("GPU"))
 
@@ -112,7 +112,7 @@ class TrainStep:
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
             self.loss_scale = LossScale() if scale_loss else None
-        self._fusion = _fusion(strategy)
+        self._fusion = _fusion()
         # Traced once: the batch's length and the number of steps vary without a new trace.
         self._run = tf.function(self._steps)
         self._gradients = (

@@ -227,5 +227,5 @@ def test_a_bad_line_leaves_the_old_file(runs, tmp_path, monkeypatch):
 
 
 def test_a_folder_that_is_no_run(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no squad\.json"):
+    with pytest.raises(FileNotFoundError, match="There is no checkpoint in"):
         command(f"--model_dir={tmp_path}", "--question=Who?", "--context=Kim.")
