@@ -25,8 +25,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 POLICIES = {"f32": "float32", "bf16": "mixed_bfloat16"}
 WIDTHS = {"f32": 4, "bf16": 2}  # bytes of an activation
 GIB = 2**30
-# Of a card's memory: what the driver and the libraries take, and the share of the rest that is
-# planned with; the count was at most 12% below what was measured.
+# Of a card's memory: what is left to the driver and the libraries, and the share of the rest that
+# is planned with: the count is no better than that (docs/memory.md).
 RESERVED, USABLE = 1 * GIB, 0.9
 
 
