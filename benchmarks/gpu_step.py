@@ -88,10 +88,8 @@ def make_step(
         key = jnp.stack([first, step * DROPOUT_STREAMS])
         weights = loss.weights(batch)
         scope = keras.StatelessScope(list(zip(variables.values(), values, strict=True)))
-        # No compiler of its own: all of the step is compiled. Not with recomputation, in which JAX
-        # takes gradients when the keys that the fused functions remember are gone.
-        fused = kernels.fused(kernels.Fusion())
-        with scope, contextlib.nullcontext() if model.bert.recompute else fused:
+        # No compiler of its own: all of the step is compiled.
+        with scope, kernels.fused(kernels.Fusion()):
             found = loss.values(model(batch, dropout_key=key), batch)
         parts = {
             name: jnp.sum(weights[name] * found[name])

@@ -177,14 +177,15 @@ def dropout(x: Any, key: Any, rate: float) -> Any:
     if fusion is None:
         return _drop(x, key, rate)
 
+    # The key is an argument: JAX may take the gradient when what a closure holds is gone.
     @ops.custom_gradient
-    def function(x: Any) -> Any:
+    def function(x: Any, key: Any) -> Any:
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            return fusion.run(_dropout, _upstream(args, upstream), key, rate)
+            return fusion.run(_dropout, _upstream(args, upstream), key, rate), None
 
         return fusion.run(_dropout, x, key, rate), gradient
 
-    return function(x)
+    return function(x, key)
 
 
 # sqrt(2 / pi), and the factor of the cube in GELU's tanh form (Hendrycks and Gimpel, 2016).
@@ -345,16 +346,20 @@ def residual_norm(
         return layer_norm(dropped + residual, gamma, beta, epsilon)
 
     @ops.custom_gradient
-    def function(x: Any, bias: Any, residual: Any, gamma: Any, beta: Any) -> Any:
+    def function(x: Any, bias: Any, residual: Any, gamma: Any, beta: Any, *keys: Any) -> Any:
+        key = keys[0] if keys else None
         y, total = fusion.run(_residual, x, bias, residual, gamma, beta, key, rate, epsilon)
 
         def gradient(*args: Any, upstream: Any = None) -> Any:
             upstream = _upstream(args, upstream)
-            return fusion.run(_residual_gradient, total, bias, gamma, upstream, key, rate, epsilon)
+            change = fusion.run(
+                _residual_gradient, total, bias, gamma, upstream, key, rate, epsilon
+            )
+            return *change, *[None for _ in keys]
 
         return y, gradient
 
-    return function(x, bias, residual, gamma, beta)
+    return function(x, bias, residual, gamma, beta, *([] if key is None else [key]))
 
 
 def _probs_gradient(fusion: Fusion, probs: Any, upstream: Any, key: Any, rate: float) -> Any:
@@ -379,26 +384,30 @@ def attention_probs(scores: Any, bias: Any, dtype: Any, key: Any, rate: float) -
     """
     fusion = _FUSION.get()
 
-    def softmax(scores: Any) -> Any:
+    def softmax(scores: Any, bias: Any) -> Any:
         scores = _wide(scores)
         return ops.cast(ops.softmax(scores if bias is None else scores + _wide(bias)), dtype)
 
     if fusion is None:
-        return dropout(softmax(scores), key, rate)
+        return dropout(softmax(scores, bias), key, rate)
+    given = {"bias": bias, "key": key}
+    names = [name for name, value in given.items() if value is not None]
 
     @ops.custom_gradient
-    def function(scores: Any) -> Any:
-        probs = softmax(scores)
+    def function(scores: Any, *values: Any) -> Any:
+        found = dict(zip(names, values, strict=True))
+        key = found.get("key")
+        probs = softmax(scores, found.get("bias"))
 
         def gradient(*args: Any, upstream: Any = None) -> Any:
             upstream = _upstream(args, upstream)
             change = fusion.run(_probs_gradient, probs, upstream, key, rate)
-            return ops.cast(change, scores.dtype)
+            return ops.cast(change, scores.dtype), *[None for _ in values]
 
         dropped = fusion.run(_dropout, probs, key, rate) if key is not None else probs
         return dropped, gradient
 
-    return function(scores)
+    return function(scores, *[given[name] for name in names])
 
 
 def tied_product(x: Any, table: Any) -> Any:
