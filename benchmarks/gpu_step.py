@@ -122,47 +122,29 @@ def attention(kind: str) -> Iterator[None]:
     import jax
     from keras import ops
 
-    from bert_tf.modeling import encoder, kernels
+    from bert_tf.modeling import encoder
     from bert_tf.modeling.layers import TransformerLayer
 
     class DotProductLayer(TransformerLayer):
-        """A transformer layer around one function for all of attention; keys and biases alike."""
+        """A transformer layer around one function for all of attention, without dropout."""
 
-        def call(
-            self, x: Any, attention_bias: Any = None, batch: Any = -1, dropout_key: Any = None
+        def attend(
+            self, query: Any, key: Any, value: Any, attention_bias: Any, dropout_key: Any
         ) -> Any:
-            heads = self.config.num_attention_heads
-            size = self.config.hidden_size // heads
-            query, key, value = (
-                ops.reshape(projection(x), (batch, -1, heads, size))  # [B, T, N, D]
-                for projection in (self.query, self.key, self.value)
-            )
+            del dropout_key
             if kind == "dot_product":
                 bias = ops.cast(attention_bias, query.dtype)
-                context = ops.dot_product_attention(query, key, value, bias=bias)
-            else:
-                # Padding stands at the end: cuDNN leaves it out instead of adding a bias.
-                lengths = (attention_bias[:, 0, 0] == 0).sum(axis=-1, dtype="int32")  # [B]
-                context = jax.nn.dot_product_attention(
-                    query,
-                    key,
-                    value,
-                    key_value_seq_lengths=lengths,
-                    # Elsewhere JAX's own arithmetic: the tests run where no GPU is.
-                    implementation="cudnn" if jax.default_backend() == "gpu" else "xla",
-                )
-
-            def close(x: Any, dense: Any, dropout: Any, residual: Any, norm: Any) -> Any:
-                own_key = dropout.own_key(dropout_key)
-                ends = (*norm.parameters(), own_key, dropout.rate, norm.epsilon)
-                return kernels.residual_norm(*dense.product(x), residual, *ends)
-
-            context = ops.reshape(context, (-1, self.config.hidden_size))  # [B*T, H]
-            attended = close(
-                context, self.attention_output, self.attention_dropout, x, self.attention_norm
+                return ops.dot_product_attention(query, key, value, bias=bias)
+            # Padding stands at the end: cuDNN leaves it out instead of adding a bias.
+            lengths = (attention_bias[:, 0, 0] == 0).sum(axis=-1, dtype="int32")  # [B]
+            return jax.nn.dot_product_attention(
+                query,
+                key,
+                value,
+                key_value_seq_lengths=lengths,
+                # Elsewhere JAX's own arithmetic: the tests run where no GPU is.
+                implementation="cudnn" if jax.default_backend() == "gpu" else "xla",
             )
-            wide = self.intermediate(attended)  # [B*T, I]
-            return close(wide, self.output_dense, self.output_dropout, attended, self.output_norm)
 
     if kind == "scores":
         yield

@@ -320,26 +320,13 @@ class TransformerLayer(keras.layers.Layer):
     def call(
         self, x: Any, attention_bias: Any = None, batch: Any = -1, dropout_key: Any = None
     ) -> Any:
-        config = self.config
-        heads = config.num_attention_heads
-        size = config.hidden_size // heads
-
-        def split(y: Any) -> Any:
-            return ops.reshape(y, (batch, -1, heads, size))  # [B, T, N, D]
-
-        query = ops.transpose(split(self.query(x) * (size**-0.5)), (0, 2, 1, 3))  # [B, N, T, D]
-        key = ops.transpose(split(self.key(x)), (0, 2, 3, 1))  # [B, N, D, T]
-        value = ops.transpose(split(self.value(x)), (0, 2, 1, 3))  # [B, N, T, D]
-        scores = ops.matmul(query, key)  # [B, N, T, T]
-        probs = kernels.attention_probs(
-            scores,
-            attention_bias,
-            value.dtype,
-            self.probs_dropout.own_key(dropout_key),
-            config.attention_probs_dropout_prob,
+        hidden, heads = self.config.hidden_size, self.config.num_attention_heads
+        query, key, value = (
+            ops.reshape(projection(x), (batch, -1, heads, hidden // heads))  # [B, T, N, D]
+            for projection in (self.query, self.key, self.value)
         )
-        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, T, N, D]
-        context = ops.reshape(context, (-1, config.hidden_size))  # [B*T, H]
+        context = self.attend(query, key, value, attention_bias, dropout_key)  # [B, T, N, D]
+        context = ops.reshape(context, (-1, hidden))  # [B*T, H]
 
         def close(x: Any, dense: Dense, dropout: Dropout, residual: Any, norm: LayerNorm) -> Any:
             own_key = dropout.own_key(dropout_key)
@@ -352,3 +339,19 @@ class TransformerLayer(keras.layers.Layer):
         )
         wide = self.intermediate(attended)  # [B*T, I]
         return close(wide, self.output_dense, self.output_dropout, attended, self.output_norm)
+
+    def attend(
+        self, query: Any, key: Any, value: Any, attention_bias: Any, dropout_key: Any
+    ) -> Any:
+        """Returns the weighted means of the values: query, key, value and result [B, T, N, D]."""
+        query = ops.transpose(query * (query.shape[-1] ** -0.5), (0, 2, 1, 3))  # [B, N, T, D]
+        key = ops.transpose(key, (0, 2, 3, 1))  # [B, N, D, T]
+        value = ops.transpose(value, (0, 2, 1, 3))  # [B, N, T, D]
+        probs = kernels.attention_probs(
+            ops.matmul(query, key),  # [B, N, T, T]
+            attention_bias,
+            value.dtype,
+            self.probs_dropout.own_key(dropout_key),
+            self.probs_dropout.rate,
+        )
+        return ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))
