@@ -267,7 +267,9 @@ class FeatureExtractor:
         names = ("input_ids", "input_mask", "segment_ids")
         self._signature = {name: tf.TensorSpec(shape, tf.int32) for name in names}
         self._run = tf.function(
-            self._on_replicas, input_signature=[[self._signature] * self._replicas]
+            self._on_replicas,
+            autograph=False,
+            input_signature=[[self._signature] * self._replicas],
         )
 
     @property

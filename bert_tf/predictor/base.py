@@ -174,7 +174,7 @@ def graph(outputs: Callable[[dict[str, Any]], Any], features: dict[str, Any]) ->
             return outputs(batch)
 
     signature = {name: tf.TensorSpec(*spec) for name, spec in features.items()}
-    return tf.function(run, input_signature=[signature])
+    return tf.function(run, autograph=False, input_signature=[signature])
 
 
 class Forward:

@@ -244,7 +244,7 @@ class InGraphTokenizer(tf.Module):
             self._sigma = tf.constant(tables.sigma)
             self._combining = tf.constant(tables.combining)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of each text, without [CLS] and [SEP].
 
@@ -257,7 +257,7 @@ class InGraphTokenizer(tf.Module):
         ids, splits = self._tokenize(texts, False)
         return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
     def tokenize_with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:

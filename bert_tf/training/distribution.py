@@ -230,7 +230,7 @@ class Agreement:
         self._strategy = strategy
         self._several = several_workers(strategy)
 
-        @tf.function
+        @tf.function(autograph=False)
         def extremes(value: Any) -> Any:
             def on_replica(own: Any) -> Any:
                 context = tf.distribute.get_replica_context()

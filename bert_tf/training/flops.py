@@ -41,7 +41,7 @@ def matmul_rate(dtype: Any, rows: int, hidden: int, wide: int, seconds: float = 
     a = tf.cast(tf.random.stateless_uniform([rows, hidden], [0, 1]), dtype)
     b = tf.cast(tf.random.stateless_uniform([hidden, wide], [0, 2]), dtype)
 
-    @tf.function
+    @tf.function(autograph=False)
     def product() -> Any:
         total = tf.zeros((), dtype)
         for number in range(4):
