@@ -162,12 +162,7 @@ def make_model(args: argparse.Namespace) -> Any:
     from bert_tf.modeling.models import BertPretrainer
 
     config = BertConfig(
-        vocab_size=args.vocab,
-        hidden_size=args.hidden,
-        num_hidden_layers=args.layers,
-        num_attention_heads=args.heads,
-        intermediate_size=args.intermediate,
-        max_position_embeddings=pretraining_common.MAX_POSITIONS,
+        **pretraining_common.config_sizes(args),
         hidden_dropout_prob=args.dropout,
         attention_probs_dropout_prob=args.attention_dropout,
     )

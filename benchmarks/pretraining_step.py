@@ -84,12 +84,7 @@ def ours(args: argparse.Namespace) -> None:
     from bert_tf.training.step import TrainStep
 
     config = BertConfig(
-        vocab_size=args.vocab,
-        hidden_size=args.hidden,
-        num_hidden_layers=args.layers,
-        num_attention_heads=args.heads,
-        intermediate_size=args.intermediate,
-        max_position_embeddings=common.MAX_POSITIONS,
+        **common.config_sizes(args),
         hidden_dropout_prob=common.DROPOUT,
         attention_probs_dropout_prob=common.DROPOUT,
     )

@@ -9,6 +9,7 @@ import sys
 os.environ["KERAS_BACKEND"] = "jax"
 
 import gpu_common
+import keras_hub_model
 import pretraining_common as common
 
 
@@ -21,35 +22,10 @@ def main() -> None:
     import keras
     import keras_hub
 
-    if args.dtype == "bf16":
-        keras.config.set_dtype_policy("mixed_bfloat16")
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=args.vocab,
-        num_layers=args.layers,
-        num_heads=args.heads,
-        hidden_dim=args.hidden,
-        intermediate_dim=args.intermediate,
-        dropout=args.dropout,
-        max_sequence_length=common.MAX_POSITIONS,
-    )
-    model = keras_hub.models.BertMaskedLM(backbone=backbone)
-    optimizer = keras.optimizers.AdamW(
-        common.LEARNING_RATE, weight_decay=common.WEIGHT_DECAY, global_clipnorm=common.CLIP_NORM
-    )
-    optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+    model, optimizer = keras_hub_model.make_model(args, args.dropout)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss, weighted_metrics=[], jit_compile=True)
-
-    batch = common.make_batch(args)
-    names = {
-        "token_ids": "input_ids",
-        "padding_mask": "input_mask",
-        "segment_ids": "segment_ids",
-        "mask_positions": "masked_lm_positions",
-    }
-    features = {name: jax.numpy.asarray(batch[ours]) for name, ours in names.items()}
-    labels = jax.numpy.asarray(batch["masked_lm_ids"])
-    weights = jax.numpy.asarray(batch["masked_lm_weights"])
+    features, labels, weights = jax.tree.map(jax.numpy.asarray, keras_hub_model.make_batch(args))
 
     def step() -> float:
         return model.train_on_batch(features, labels, sample_weight=weights)

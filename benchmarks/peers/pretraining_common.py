@@ -56,6 +56,18 @@ def peer_flags(description: str | None, dtypes: tuple[str, ...] = ("f32", "bf16"
     return parser.parse_args()
 
 
+def config_sizes(args: argparse.Namespace) -> dict[str, int]:
+    """Returns the sizes of a model under the names of the original's and transformers' config."""
+    return {
+        "vocab_size": args.vocab,
+        "hidden_size": args.hidden,
+        "num_hidden_layers": args.layers,
+        "num_attention_heads": args.heads,
+        "intermediate_size": args.intermediate,
+        "max_position_embeddings": MAX_POSITIONS,
+    }
+
+
 def make_batch(args: argparse.Namespace) -> dict[str, np.ndarray]:
     """Returns a batch under the original's names, the same for all rows.
 

@@ -7,6 +7,7 @@ import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 
+import keras_hub_model
 import pretraining_common as common
 
 
@@ -17,35 +18,10 @@ def main() -> None:
     import keras_hub
     import tensorflow as tf
 
-    if args.dtype == "bf16":
-        keras.config.set_dtype_policy("mixed_bfloat16")
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=args.vocab,
-        num_layers=args.layers,
-        num_heads=args.heads,
-        hidden_dim=args.hidden,
-        intermediate_dim=args.intermediate,
-        dropout=common.DROPOUT,
-        max_sequence_length=common.MAX_POSITIONS,
-    )
-    model = keras_hub.models.BertMaskedLM(backbone=backbone)
-    optimizer = keras.optimizers.AdamW(
-        common.LEARNING_RATE, weight_decay=common.WEIGHT_DECAY, global_clipnorm=common.CLIP_NORM
-    )
-    optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+    model, optimizer = keras_hub_model.make_model(args, common.DROPOUT)
     optimizer.build(model.trainable_variables)
     cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    batch = common.make_batch(args)
-    names = {
-        "token_ids": "input_ids",
-        "padding_mask": "input_mask",
-        "segment_ids": "segment_ids",
-        "mask_positions": "masked_lm_positions",
-    }
-    features = {name: tf.constant(batch[ours]) for name, ours in names.items()}
-    labels = tf.constant(batch["masked_lm_ids"])
-    weights = tf.constant(batch["masked_lm_weights"])
+    features, labels, weights = tf.nest.map_structure(tf.constant, keras_hub_model.make_batch(args))
 
     @tf.function(jit_compile=args.compile)
     def step():

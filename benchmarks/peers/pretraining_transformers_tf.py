@@ -21,12 +21,7 @@ def main() -> None:
     if args.dtype == "bf16":
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     config = transformers.BertConfig(
-        vocab_size=args.vocab,
-        hidden_size=args.hidden,
-        num_hidden_layers=args.layers,
-        num_attention_heads=args.heads,
-        intermediate_size=args.intermediate,
-        max_position_embeddings=common.MAX_POSITIONS,
+        **common.config_sizes(args),
         hidden_act="gelu_new",  # the tanh form, as the original and the other rows
         hidden_dropout_prob=common.DROPOUT,
         attention_probs_dropout_prob=common.DROPOUT,
