@@ -59,14 +59,12 @@ class QuestionAnswerer(Predictor):
             windows.check_lengths(lengths[0], settings["doc_stride"], lengths[1])
         except ValueError as error:
             raise ValueError(f"{squad_file}: {error}") from None
-        checkpoint, config = folder.open_trained(model_dir)
-        folder.check_length(lengths[0], config, squad_file)
+        checkpoint, config, self.tokenizer = folder.open_run(model_dir, settings, folder.SQUAD_FILE)
 
         import tensorflow as tf
 
         from bert_tf.modeling.models import BertForSquad
 
-        self.tokenizer = folder.make_tokenizer(checkpoint, settings)
         self.model = BertForSquad(config, bilstm=settings.get("bilstm_head", False))
         folder.set_weights(self.model, checkpoint)
         self.batch_size = batch_size

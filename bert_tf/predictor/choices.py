@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import paths
 from bert_tf.predictor import folder
 from bert_tf.predictor.base import Forward, Predictor, softmax, text_of, texts_of
 from data_prep.tasks import swag
@@ -34,19 +33,11 @@ class MultipleChooser(Predictor):
     def __init__(self, model_dir: str | os.PathLike[str], batch_size: int = 32):
         folder.check_at_least_one(batch_size=batch_size)
         model_dir = os.fspath(model_dir)
-        self.task = folder.read_task_file(model_dir)
-        task_file = paths.join(model_dir, folder.TASK_FILE)
-        if self.task["kind"] != "choice":
-            raise ValueError(
-                f"{task_file}: kind is {self.task['kind']}, which is not for MultipleChooser; "
-                "bert_tf.predictor.load finds the class that is."
-            )
-        checkpoint, config = folder.open_trained(model_dir)
-        folder.check_length(self.task["max_seq_length"], config, task_file)
+        self.task = folder.read_task_file(model_dir, (self.kind,), type(self).__name__)
+        checkpoint, config, self.tokenizer = folder.open_run(model_dir, self.task, folder.TASK_FILE)
 
         from bert_tf.modeling.models import BertForMultipleChoice
 
-        self.tokenizer = folder.make_tokenizer(checkpoint, self.task)
         self.model = BertForMultipleChoice(config)
         folder.set_weights(self.model, checkpoint)
         self.batch_size = batch_size

@@ -1,7 +1,6 @@
 """What a training run leaves in its output folder, read again."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_tf import paths
@@ -62,8 +61,15 @@ _SQUAD_KEYS: dict[str, _Rule] = {
 }
 
 
-def read_task_file(folder: str) -> dict[str, Any]:
+def read_task_file(
+    folder: str, kinds: Sequence[str] = TASK_KINDS, reader: str = ""
+) -> dict[str, Any]:
     """Reads the task.json that run_classifier.py leaves in its output folder.
+
+    Args:
+      folder: the output folder.
+      kinds: which kinds of task will do.
+      reader: name of the class that they are for.
 
     Returns:
       the file's object: task, kind, labels, max_seq_length, truncation, do_lower_case,
@@ -71,7 +77,8 @@ def read_task_file(folder: str) -> dict[str, Any]:
 
     Raises:
       FileNotFoundError: there is none.
-      ValueError: it is no JSON object, or a key is missing or wrong; names the file and the key.
+      ValueError: it is no JSON object, or a key is missing or wrong, or the kind is another; names
+        the file and the key.
     """
     task = _read(folder, TASK_FILE, "run_classifier.py")
     path = paths.join(folder, TASK_FILE)
@@ -80,6 +87,11 @@ def read_task_file(folder: str) -> dict[str, Any]:
             raise ValueError(f"{path}: {key} is missing; it must be {wanted}.")
         if not fits(task[key]):
             raise ValueError(f"{path}: {key} is {show(task[key])}; it must be {wanted}.")
+    if task["kind"] not in kinds:
+        raise ValueError(
+            f"{path}: kind is {task['kind']}, which is not for {reader}; "
+            "bert_tf.predictor.load finds the class that is."
+        )
     if task["kind"] not in _WITHOUT_LABELS and not task["labels"]:
         raise ValueError(f"{path}: labels is []; a {task['kind']} task has at least one.")
     if len(set(task["labels"])) < len(task["labels"]):
@@ -129,30 +141,11 @@ def check_at_least_one(**values: int | None) -> None:
             raise ValueError(f"{name} is {value}; it must be 1 or more.")
 
 
-def open_trained(model_dir: str | os.PathLike[str]) -> tuple[restore.Checkpoint, BertConfig]:
-    """Opens the trained checkpoint of an output folder, and its configuration.
-
-    Raises:
-      FileNotFoundError: there is none, or no configuration or vocabulary beside it.
-    """
-    folder = os.fspath(model_dir)
-    prefix = restore.trained_checkpoint(folder)
-    if prefix is None:
-        raise FileNotFoundError(f"{folder} has no checkpoint: train first.")
-    checkpoint = restore.load(
-        prefix,
-        config_file=paths.join(folder, restore.ORIGINAL_CONFIG_FILE),
-        vocab_file=paths.join(folder, restore.VOCAB_FILE),
-    )
-    assert checkpoint.config is not None
-    return checkpoint, checkpoint.config
-
-
 def make_tokenizer(checkpoint: restore.Checkpoint, settings: Mapping[str, Any]) -> BertTokenizer:
     """Makes the tokenizer of a run, by the settings it left; checks it against the model.
 
     Args:
-      checkpoint: from `open_trained`.
+      checkpoint: with its configuration and vocabulary.
       settings: the run's, of which do_lower_case, strip_accents and never_split are read.
 
     Raises:
@@ -174,13 +167,37 @@ def make_tokenizer(checkpoint: restore.Checkpoint, settings: Mapping[str, Any]) 
     return tokenizer
 
 
-def check_length(max_seq_length: int, config: BertConfig, path: str) -> None:
-    """Raises a ValueError if a file's max_seq_length is over the model's positions."""
-    if max_seq_length > config.max_position_embeddings:
+def open_run(
+    model_dir: str, settings: Mapping[str, Any], name: str
+) -> tuple[restore.Checkpoint, BertConfig, BertTokenizer]:
+    """Opens what a run has trained, with the tokenizer of its settings.
+
+    Args:
+      model_dir: its output folder.
+      settings: what it left in the file `name`: those of `make_tokenizer`, and max_seq_length.
+      name: TASK_FILE or SQUAD_FILE.
+
+    Raises:
+      FileNotFoundError: there is no checkpoint, or no configuration or vocabulary beside it.
+      ValueError: as `make_tokenizer`, or inputs would be longer than the model's positions.
+    """
+    prefix = restore.trained_checkpoint(model_dir)
+    if prefix is None:
+        raise FileNotFoundError(f"{model_dir} has no checkpoint: train first.")
+    checkpoint = restore.load(
+        prefix,
+        config_file=paths.join(model_dir, restore.ORIGINAL_CONFIG_FILE),
+        vocab_file=paths.join(model_dir, restore.VOCAB_FILE),
+    )
+    config = checkpoint.config
+    assert config is not None
+    length, most = settings["max_seq_length"], config.max_position_embeddings
+    if length > most:
         raise ValueError(
-            f"{path}: max_seq_length is {max_seq_length}, over the model's "
-            f"max_position_embeddings, {config.max_position_embeddings}."
+            f"{paths.join(model_dir, name)}: max_seq_length is {length}, over the model's "
+            f"max_position_embeddings, {most}."
         )
+    return checkpoint, config, make_tokenizer(checkpoint, settings)
 
 
 def set_weights(

@@ -39,20 +39,13 @@ class Tagger(Predictor):
     def __init__(self, model_dir: str | os.PathLike[str], batch_size: int = 32):
         folder.check_at_least_one(batch_size=batch_size)
         model_dir = os.fspath(model_dir)
-        self.task = folder.read_task_file(model_dir)
+        self.task = folder.read_task_file(model_dir, (self.kind,), type(self).__name__)
         task_file = paths.join(model_dir, folder.TASK_FILE)
-        if self.task["kind"] != "tagging":
-            raise ValueError(
-                f"{task_file}: kind is {self.task['kind']}, which is not for Tagger; "
-                "bert_tf.predictor.load finds the class that is."
-            )
         try:
             ner.NerTask(labels=self.task["labels"])
         except ValueError as error:
             raise ValueError(f"{task_file}: {error}") from None
-        checkpoint, config = folder.open_trained(model_dir)
-        folder.check_length(self.task["max_seq_length"], config, task_file)
-        self.tokenizer = folder.make_tokenizer(checkpoint, self.task)
+        checkpoint, config, self.tokenizer = folder.open_run(model_dir, self.task, folder.TASK_FILE)
         self.batch_size = batch_size
         if self.task.get("feature_based", "off") == "off":
             self._make_tuned(checkpoint, config)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import paths
 from bert_tf.predictor import folder
 from bert_tf.predictor.base import Forward, Predictor, Row, softmax, text_of
 from bert_tf.tokenization import packing
@@ -43,20 +42,12 @@ class Classifier(Predictor):
     def __init__(self, model_dir: str | os.PathLike[str], batch_size: int = 32):
         folder.check_at_least_one(batch_size=batch_size)
         model_dir = os.fspath(model_dir)
-        self.task = folder.read_task_file(model_dir)
+        self.task = folder.read_task_file(model_dir, _KINDS, type(self).__name__)
         self.kind = self.task["kind"]
-        task_file = paths.join(model_dir, folder.TASK_FILE)
-        if self.kind not in _KINDS:
-            raise ValueError(
-                f"{task_file}: kind is {self.kind}, which is not for Classifier; "
-                "bert_tf.predictor.load finds the class that is."
-            )
-        checkpoint, config = folder.open_trained(model_dir)
-        folder.check_length(self.task["max_seq_length"], config, task_file)
+        checkpoint, config, self.tokenizer = folder.open_run(model_dir, self.task, folder.TASK_FILE)
 
         from bert_tf.modeling.models import BertClassifier
 
-        self.tokenizer = folder.make_tokenizer(checkpoint, self.task)
         outputs = 1 if self.kind == "regression" else len(self.task["labels"])
         self.model = BertClassifier(config, outputs, bilstm=self.task.get("bilstm_head", False))
         folder.set_weights(self.model, checkpoint)
