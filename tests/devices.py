@@ -4,9 +4,12 @@ Logical devices and workers have to be set up before TensorFlow is used: never w
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
+
+import numpy as np
 
 
 def workers(count, call, *argv, chief=False):
@@ -34,6 +37,22 @@ def run(plan, folder):
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def arrays_of(script, output):
+    """Runs a Python file that writes its results to the .npz file it is given; returns these."""
+    tests = pathlib.Path(__file__).parent
+    search = [str(tests.parent), str(tests), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, str(script), str(output)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, search))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    with np.load(output) as arrays:
+        return dict(arrays)
 
 
 def assert_fine(ends):

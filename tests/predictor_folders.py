@@ -1,7 +1,8 @@
 """Output folders as the scripts leave them, with random weights: what predictors are tested on."""
 
 import json
-import string
+
+import tiny
 
 from bert_tf.config import BertConfig
 
@@ -35,14 +36,8 @@ INSTANCES = {
 _WORDS = "the of is a in was and not on it he she who max kim good bad 船 他 書".split()
 
 
-def vocabulary(size=120):
-    """Letters, digits, some words and signs: few words are unknown."""
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    letters = string.ascii_lowercase + string.digits
-    tokens += [*letters, *(f"##{letter}" for letter in letters), *".,!?'-"]
-    tokens += [word for word in _WORDS if word not in tokens]
-    tokens += [f"[unused{number}]" for number in range(size)]
-    return tokens[:size]
+def vocabulary():
+    return tiny.vocabulary(_WORDS)
 
 
 def config(**changes):

@@ -18,7 +18,7 @@ def check_original_flag(script, name, kind, default):
     assert flag.help
 
 
-def check_help(script, capsys, titles):
+def check_help(script, capsys, titles=()):
     """Checks that --help shows every flag, under these titles."""
     with pytest.raises(SystemExit) as exit:
         script.main([f"{script.__name__}.py", "--help"])

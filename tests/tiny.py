@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import string
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,6 +36,16 @@ def read_batch(*names: str) -> dict[str, np.ndarray]:
         key: np.asarray(value, np.float32 if key in floats else np.int32)
         for key, value in lists.items()
     }
+
+
+def vocabulary(words: Iterable[str], size: int = 120) -> list[str]:
+    """Tokens of a vocabulary: letters, digits, signs and these words, so that little is unknown."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = string.ascii_lowercase + string.digits
+    tokens += [*letters, *(f"##{letter}" for letter in letters), *".,!?'\"-"]
+    tokens += [word for word in words if word not in tokens]
+    tokens += [f"[unused{number}]" for number in range(size)]
+    return tokens[:size]
 
 
 def assign(variables: dict[str, Any], checkpoint: str) -> None:

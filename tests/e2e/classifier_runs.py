@@ -5,6 +5,7 @@ import pathlib
 import string
 
 import numpy as np
+import tiny
 
 import run_classifier
 
@@ -17,13 +18,7 @@ _WORDS = "the of is a in was and not on it 船 是 的 他 她 good bad".split()
 
 
 def vocabulary(size=120):
-    """Returns the tokens of a vocabulary that leaves few words unknown."""
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    letters = string.ascii_lowercase + string.digits
-    tokens += [*letters, *(f"##{letter}" for letter in letters), *".,!?'\"-"]
-    tokens += [word for word in _WORDS if word not in tokens]
-    tokens += [f"[unused{number}]" for number in range(size)]
-    return tokens[:size]
+    return tiny.vocabulary(_WORDS, size)
 
 
 def write_vocabulary(path, size=120):

@@ -4,18 +4,14 @@ import subprocess
 import sys
 
 import pytest
+import script_flags
 
 from bert_tf.cli import answer
 from bert_tf.cli.command_line import CommandLineError
 
 
 def test_every_flag_is_in_the_help(capsys):
-    with pytest.raises(SystemExit) as exit:
-        answer.main(["answer", "--help"])
-    assert exit.value.code == 0
-    shown = capsys.readouterr().out
-    for name in answer.CLI.flags:
-        assert f"{name}\n" in shown
+    script_flags.check_help(answer, capsys)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,6 @@ CommandLine("script.py", "", "").run(main)
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="sh")
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_do_no_harm(tmp_path, closed):
     results = tmp_path / "results"

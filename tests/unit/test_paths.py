@@ -180,7 +180,6 @@ def test_atomic_write_of_a_new_file_that_fails(root):
     assert paths.list_dir(root) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
 def test_atomic_write_leaves_a_pipe_a_pipe(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

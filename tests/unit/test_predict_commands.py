@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+import script_flags
 from predictor_folders import INSTANCES, write_folder
 
 from bert_tf import predictor
@@ -20,12 +21,7 @@ def folders(tmp_path_factory):
 
 @pytest.mark.parametrize("command", [classify, fill_mask])
 def test_every_flag_is_in_the_help(command, capsys):
-    with pytest.raises(SystemExit) as exit:
-        command.main(["command", "--help"])
-    assert exit.value.code == 0
-    shown = capsys.readouterr().out
-    for name in command.CLI.flags:
-        assert f"{name}\n" in shown
+    script_flags.check_help(command, capsys)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+import script_flags
 from predictor_folders import INSTANCES, KINDS, write_folder
 from serving_fake import Client, running
 
@@ -68,12 +69,7 @@ def command(*flags):
 
 
 def test_every_flag_is_in_the_help(capsys):
-    with pytest.raises(SystemExit) as exit:
-        command("--help")
-    assert exit.value.code == 0
-    shown = capsys.readouterr().out
-    for name in serve.CLI.flags:
-        assert f"{name}\n" in shown
+    script_flags.check_help(serve, capsys)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+import script_flags
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import paths
@@ -178,12 +179,7 @@ def test_missing_flags_are_listed_together():
 
 
 def test_help_shows_every_flag(capsys):
-    with pytest.raises(SystemExit) as exit:
-        convert_checkpoint.main(["convert_checkpoint", "--help"])
-    assert exit.value.code == 0
-    shown = capsys.readouterr().out
-    for name in convert_checkpoint.CLI.flags:
-        assert f"{name}\n" in shown
+    script_flags.check_help(convert_checkpoint, capsys)
 
 
 def test_no_configuration(tmp_path):

@@ -4,11 +4,9 @@ import argparse
 import collections
 import contextlib
 import functools
-import os
 import pathlib
-import subprocess
-import sys
 
+import devices
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,7 +23,6 @@ from bert_tf.modeling.models import BertClassifier, BertPretrainer
 from bert_tf.optimization import BertAdam, WarmupDecay
 from bert_tf.training.step import TrainStep
 
-ROOT = pathlib.Path(__file__).parents[3]
 CONFIG = tiny.CONFIG.replace(
     num_hidden_layers=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
 )
@@ -128,17 +125,7 @@ def test_a_training_step(options, tolerance):
 
 def test_two_replicas(tmp_path):
     output = tmp_path / "results.npz"
-    search = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, str(pathlib.Path(__file__).with_name("recomputed_runs.py")), str(output)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, search))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    with np.load(output) as arrays:
-        results = dict(arrays)
+    results = devices.arrays_of(pathlib.Path(__file__).with_name("recomputed_runs.py"), output)
     names = [name.removeprefix("plain/") for name in results if name.startswith("plain/")]
     assert len(names) > 25
     for name in names:

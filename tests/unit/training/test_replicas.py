@@ -1,31 +1,17 @@
 """One replica and two give the same run; in a process of their own, see two_replicas.py."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
+import devices
 import numpy as np
 import pytest
 import tiny
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     output = tmp_path_factory.mktemp("replicas") / "results.npz"
-    search = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, str(pathlib.Path(__file__).with_name("two_replicas.py")), str(output)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, search))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    with np.load(output) as arrays:
-        return dict(arrays)
+    return devices.arrays_of(pathlib.Path(__file__).with_name("two_replicas.py"), output)
 
 
 def part(results, prefix):
