@@ -36,6 +36,7 @@ test: .venv
 
 lint: .venv/.lint
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	.venv/bin/python -m mypy
 
 test-beam: .venv-beam

@@ -36,9 +36,7 @@ def masked_crc(data: bytes) -> int:
 def frame(record: bytes) -> bytes:
     """Returns a record with its length and checksums, as it stands in a file."""
     length = struct.pack("<Q", len(record))
-    return b"".join(
-        (length, _CRC.pack(masked_crc(length)), record, _CRC.pack(masked_crc(record)))
-    )
+    return b"".join((length, _CRC.pack(masked_crc(length)), record, _CRC.pack(masked_crc(record))))
 
 
 def open_records(path: str) -> IO[bytes]:

@@ -355,8 +355,7 @@ def test_no_large_files():
     large = [
         str(path)
         for path in committed_files()
-        if path.stat().st_size
-        > (MAX_GOLDEN_BYTES if "golden" in path.parts else MAX_FILE_BYTES)
+        if path.stat().st_size > (MAX_GOLDEN_BYTES if "golden" in path.parts else MAX_FILE_BYTES)
     ]
     assert not large
 

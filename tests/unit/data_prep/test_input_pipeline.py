@@ -64,11 +64,49 @@ def test_order_is_fixed_for_good():
     """A run that was started with another NumPy goes on in the same order."""
     batches = TrainBatches(np.arange(10), 4, seed=7, group_by_length=False)
     assert _stream(batches, 5).tolist() == [
-        8, 4, 3, 6, 2, 1, 0, 5, 9, 7, 3, 6, 5, 0, 1, 4, 9, 2, 7, 8,
+        8,
+        4,
+        3,
+        6,
+        2,
+        1,
+        0,
+        5,
+        9,
+        7,
+        3,
+        6,
+        5,
+        0,
+        1,
+        4,
+        9,
+        2,
+        7,
+        8,
     ]
     grouped = TrainBatches(np.arange(70) % 13, 2, seed=7)
     assert _stream(grouped, 10).tolist() == [
-        56, 17, 2, 28, 30, 44, 3, 68, 36, 62, 43, 69, 5, 57, 55, 42, 50, 12, 29, 4,
+        56,
+        17,
+        2,
+        28,
+        30,
+        44,
+        3,
+        68,
+        36,
+        62,
+        43,
+        69,
+        5,
+        57,
+        55,
+        42,
+        50,
+        12,
+        29,
+        4,
     ]
 
 
@@ -171,8 +209,12 @@ def _features(n=21, kind="classification", weights=False):
         "multilabel": rng.integers(0, 2, (n, 4)).astype(np.float32),
     }[kind]
     return Features(
-        rng.integers(1, 1000, offsets[-1]).astype(np.int32), offsets,
-        (lengths // 2 + 1).astype(np.int32), labels, [f"g{i}" for i in range(n)], 64,
+        rng.integers(1, 1000, offsets[-1]).astype(np.int32),
+        offsets,
+        (lengths // 2 + 1).astype(np.int32),
+        labels,
+        [f"g{i}" for i in range(n)],
+        64,
         example_weights=rng.random(n).astype(np.float32) if weights else None,
     )
 
@@ -196,8 +238,7 @@ def test_hosts_agree_on_the_length():
     indices = np.argsort(features.lengths)
     indices = indices[:20]
     parts = [
-        input_pipeline.host_batch(features, indices, shard_index=i, shard_count=2)
-        for i in range(2)
+        input_pipeline.host_batch(features, indices, shard_index=i, shard_count=2) for i in range(2)
     ]
     whole = input_pipeline.host_batch(features, indices)
     for key, value in whole.items():
@@ -217,14 +258,14 @@ def test_importing_needs_no_tensorflow():
 def test_training_dataset(kind, pad):
     features = _features(kind=kind, weights=kind == "classification")
     batches = TrainBatches(features.lengths, 4, 1)
-    whole = list(input_pipeline.train_dataset(
-        features, batches, 0, 12, pad_to_max_length=pad
-    ).as_numpy_iterator())
+    whole = list(
+        input_pipeline.train_dataset(
+            features, batches, 0, 12, pad_to_max_length=pad
+        ).as_numpy_iterator()
+    )
     assert len(whole) == 12
     for step, batch in enumerate(whole):
-        expected = input_pipeline.host_batch(
-            features, batches.indices(step), pad_to_max_length=pad
-        )
+        expected = input_pipeline.host_batch(features, batches.indices(step), pad_to_max_length=pad)
         del expected["example_index"]
         assert batch.keys() == expected.keys()
         for key, value in expected.items():
@@ -265,9 +306,10 @@ def test_evaluation_dataset():
     for batch in dataset.as_numpy_iterator():
         real = batch["is_real_example"] == 1
         seen += batch["example_index"][real].tolist()
-        assert batch["label_ids"][real].tolist() == features.labels[
-            batch["example_index"][real]
-        ].tolist()
+        assert (
+            batch["label_ids"][real].tolist()
+            == features.labels[batch["example_index"][real]].tolist()
+        )
         assert not batch["input_mask"][~real].any()
     assert sorted(seen) == list(range(21))
 

@@ -153,9 +153,7 @@ def test_equals_the_definition_around_every_character():
 @given(texts)
 def test_offsets(options, text):
     tokenizer = SHARED.setdefault(str(options), make(RICH, **options))
-    basic = BasicTokenizer(
-        tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.never_split
-    )
+    basic = BasicTokenizer(tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.never_split)
     tokens, spans = tokenizer.tokenize_with_offsets(text)
     assert tokens == tokenizer.tokenize(text)
     assert tokenizer.encode_with_offsets(text) == (tokenizer.encode(text), spans)

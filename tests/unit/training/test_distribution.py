@@ -28,9 +28,7 @@ def test_a_tpu_that_is_not_there(monkeypatch):
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
     with pytest.raises(ValueError, match="the TPU 'mine' cannot be reached: no such TPU"):
-        distribution.make_strategy(
-            "tpu", tpu_zone="zone", gcp_project="project", tpu_name="mine"
-        )
+        distribution.make_strategy("tpu", tpu_zone="zone", gcp_project="project", tpu_name="mine")
     assert asked == [{"tpu": "mine", "zone": "zone", "project": "project"}]
 
 

@@ -46,7 +46,10 @@ def test_one_example(tokenizer):
 def test_second_text_without_tokens_is_no_pair(tokenizer):
     features = _featurize(tokenizer, [("a", ""), ("a", " "), ("a", "\u200b"), ("", "a")], 8)
     assert [features[i].input_ids.tolist() for i in range(4)] == [
-        [CLS, A, SEP], [CLS, A, SEP], [CLS, A, SEP], [CLS, SEP, A, SEP],
+        [CLS, A, SEP],
+        [CLS, A, SEP],
+        [CLS, A, SEP],
+        [CLS, SEP, A, SEP],
     ]
     # It takes no room either.
     assert _featurize(tokenizer, [("a b c", " ")], 5)[0].input_ids.tolist() == [CLS, A, B, C, SEP]
@@ -56,7 +59,9 @@ def test_dense(tokenizer):
     features = _featurize(tokenizer, [("a b", "c"), ("d", None)], 8)
     arrays = features.dense(np.array([1, -1, 0]), 6)
     assert arrays["input_ids"].tolist() == [
-        [CLS, D, SEP, 0, 0, 0], [0] * 6, [CLS, A, B, SEP, C, SEP],
+        [CLS, D, SEP, 0, 0, 0],
+        [0] * 6,
+        [CLS, A, B, SEP, C, SEP],
     ]
     assert arrays["input_mask"].tolist() == [[1, 1, 1, 0, 0, 0], [0] * 6, [1] * 6]
     assert arrays["segment_ids"].tolist() == [[0] * 6, [0] * 6, [0, 0, 0, 0, 1, 1]]
@@ -69,7 +74,9 @@ def test_truncated_examples_are_counted(tokenizer):
     features = _featurize(tokenizer, [("a b c d", None), ("a b", None), ("a b c", "d")], 5)
     assert features.num_truncated == 2
     assert [features[i].input_ids.tolist() for i in range(3)] == [
-        [CLS, A, B, C, SEP], [CLS, A, B, SEP], [CLS, A, SEP, D, SEP],
+        [CLS, A, B, C, SEP],
+        [CLS, A, B, SEP],
+        [CLS, A, SEP, D, SEP],
     ]
     tail = _featurize(tokenizer, [("a b c d", None)], 4, "tail")
     assert tail[0].input_ids.tolist() == [CLS, C, D, SEP]

@@ -17,8 +17,13 @@ def _write(folder, **files):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_in_any_spelling(name):
-    for spelling in (name, name.lower(), name.upper(), name.replace("-", ""), "_".join(
-            name.lower().split("-"))):
+    for spelling in (
+        name,
+        name.lower(),
+        name.upper(),
+        name.replace("-", ""),
+        "_".join(name.lower().split("-")),
+    ):
         assert get_task(spelling).name == name
 
 
@@ -45,20 +50,38 @@ def test_descriptions_are_consistent(name):
 
 
 LAYOUTS = {
-    "SST-2": ("sentence\tlabel\nfine film \t1\n", "index\tsentence\n0\tfine film \n",
-              ("fine film ", None, "1")),
-    "STS-B": ("index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\t"
-              "score\n0\tg\tf\ty\to\ts\ts\ta\tb\t3.800\n",
-              "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\n"
-              "0\tg\tf\ty\to\ts\ts\ta\tb\n", ("a", "b", 3.8)),
-    "QQP": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n9\t1\t2\ta?\tb?\t1\n",
-            "id\tquestion1\tquestion2\n0\ta?\tb?\n", ("a?", "b?", "1")),
-    "QNLI": ("index\tquestion\tsentence\tlabel\n0\ta?\tb\tnot_entailment\n",
-             "index\tquestion\tsentence\n0\ta?\tb\n", ("a?", "b", "not_entailment")),
-    "RTE": ("index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n",
-            "index\tsentence1\tsentence2\n0\ta\tb\n", ("a", "b", "entailment")),
-    "WNLI": ("index\tsentence1\tsentence2\tlabel\n0\ta\tb\t0\n",
-             "index\tsentence1\tsentence2\n0\ta\tb\n", ("a", "b", "0")),
+    "SST-2": (
+        "sentence\tlabel\nfine film \t1\n",
+        "index\tsentence\n0\tfine film \n",
+        ("fine film ", None, "1"),
+    ),
+    "STS-B": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\t"
+        "score\n0\tg\tf\ty\to\ts\ts\ta\tb\t3.800\n",
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\n"
+        "0\tg\tf\ty\to\ts\ts\ta\tb\n",
+        ("a", "b", 3.8),
+    ),
+    "QQP": (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n9\t1\t2\ta?\tb?\t1\n",
+        "id\tquestion1\tquestion2\n0\ta?\tb?\n",
+        ("a?", "b?", "1"),
+    ),
+    "QNLI": (
+        "index\tquestion\tsentence\tlabel\n0\ta?\tb\tnot_entailment\n",
+        "index\tquestion\tsentence\n0\ta?\tb\n",
+        ("a?", "b", "not_entailment"),
+    ),
+    "RTE": (
+        "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n",
+        "index\tsentence1\tsentence2\n0\ta\tb\n",
+        ("a", "b", "entailment"),
+    ),
+    "WNLI": (
+        "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t0\n",
+        "index\tsentence1\tsentence2\n0\ta\tb\n",
+        ("a", "b", "0"),
+    ),
 }
 
 
@@ -122,8 +145,9 @@ def test_rows_of_the_wrong_width(row, tmp_path):
     folder = _write(tmp_path, train=f"index\tsentence1\tsentence2\tlabel\n\n{row}\n")
     found = row.count("\t") + 1
     with pytest.raises(
-        ValueError, match=rf"train\.tsv, line 3: expected 4 columns, found {found} columns; "
-        "is this a file of another task than RTE"
+        ValueError,
+        match=rf"train\.tsv, line 3: expected 4 columns, found {found} columns; "
+        "is this a file of another task than RTE",
     ):
         get_task("RTE").read_examples(folder, "train")
 
@@ -201,10 +225,20 @@ def test_cut_rows_of_qqp_are_left_out_and_counted(tmp_path, caplog):
         ("WNLI", "test", "WNLI.tsv", [[0, 1], [1, 0]], ["1", "0"]),
         ("RTE", "test", "RTE.tsv", [[0, 1], [1, 0]], ["not_entailment", "entailment"]),
         ("QNLI", "test", "QNLI.tsv", [[0, 1], [1, 0]], ["not_entailment", "entailment"]),
-        ("MNLI", "test_matched", "MNLI-m.tsv", [[3, 1, 2], [1, 2, 3]],
-         ["contradiction", "neutral"]),
-        ("MNLI", "test_mismatched", "MNLI-mm.tsv", [[0, 1, 0], [1, 2, 3]],
-         ["entailment", "neutral"]),
+        (
+            "MNLI",
+            "test_matched",
+            "MNLI-m.tsv",
+            [[3, 1, 2], [1, 2, 3]],
+            ["contradiction", "neutral"],
+        ),
+        (
+            "MNLI",
+            "test_mismatched",
+            "MNLI-mm.tsv",
+            [[0, 1, 0], [1, 2, 3]],
+            ["entailment", "neutral"],
+        ),
         ("AX", "test", "AX.tsv", [[0, 1, 0], [1, 2, 3]], ["entailment", "neutral"]),
         ("STS-B", "test", "STS-B.tsv", [[5.25], [2.71828]], ["5.000", "2.718"]),
         ("STS-B", "test", "STS-B.tsv", [-0.5, 4.9996], ["0.000", "5.000"]),
@@ -225,7 +259,10 @@ def test_submission_needs_a_row_an_example():
 def test_label_ids():
     task = get_task("MNLI")
     assert [task.label_id(Example("g", "a", "b", label)) for label in (*task.labels, None)] == [
-        0, 1, 2, 0,
+        0,
+        1,
+        2,
+        0,
     ]
     with pytest.raises(ValueError, match="g-7: the label 'maybe' is not one of"):
         task.label_id(Example("g-7", "a", "b", "maybe"))
@@ -235,7 +272,10 @@ def test_report():
     task = get_task("RTE")
     report = task.report(np.array([[1, 0], [1, 0], [0, 1]]), np.array([0, 1, 1]))
     assert report["entailment"] == {
-        "precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "support": 1.0,
+        "precision": 0.5,
+        "recall": 1.0,
+        "f1": pytest.approx(2 / 3),
+        "support": 1.0,
     }
     assert report["not_entailment"]["recall"] == 0.5
     assert get_task("STS-B").report(np.zeros((1, 1)), np.zeros(1)) == {}

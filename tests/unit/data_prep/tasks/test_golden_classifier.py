@@ -67,7 +67,9 @@ def test_examples(file):
     assert len(examples) == len(golden)
     for ours, theirs in zip(examples, golden, strict=True):
         assert (ours.guid, ours.text_a, ours.text_b) == (
-            theirs["guid"], theirs["text_a"], theirs["text_b"],
+            theirs["guid"],
+            theirs["text_a"],
+            theirs["text_b"],
         )
         # The original's test examples carry the first label as a stand-in.
         assert (task.labels[0] if ours.label is None else ours.label) == theirs["label"]
@@ -148,7 +150,10 @@ def test_edge_case(name, tmp_path):
             theirs = {**theirs, "text_a": ours.text_a, "text_b": "the lamp", "label": "1"}
         label = task.labels[0] if ours.label is None else ours.label
         assert (ours.guid, ours.text_a, ours.text_b, label) == (
-            theirs["guid"], theirs["text_a"], theirs["text_b"], theirs["label"],
+            theirs["guid"],
+            theirs["text_a"],
+            theirs["text_b"],
+            theirs["label"],
         )
     assert [task.label_id(example) for example in examples] == case["label_ids"]
 

@@ -63,7 +63,9 @@ def test_utf16_is_recognized(tmp_path):
 def test_quoted_fields(tmp_path):
     content = 'a,"b, ""c"""\n"two\nlines",d\ne,f\n'
     assert _read(tmp_path, content, quoted=True) == [
-        (1, ["a", 'b, "c"']), (2, ["two\nlines", "d"]), (4, ["e", "f"]),
+        (1, ["a", 'b, "c"']),
+        (2, ["two\nlines", "d"]),
+        (4, ["e", "f"]),
     ]
 
 

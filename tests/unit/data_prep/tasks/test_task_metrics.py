@@ -72,8 +72,10 @@ def test_compute_classification():
 
 def test_compute_regression():
     found = metrics.compute(
-        ("mse", "mae", "pearson_spearman_mean"), "regression",
-        np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 3.0, 2.0]),
+        ("mse", "mae", "pearson_spearman_mean"),
+        "regression",
+        np.array([[1.0], [2.0], [4.0]]),
+        np.array([1.0, 3.0, 2.0]),
     )
     assert found["mse"] == pytest.approx(5 / 3)
     assert found["mae"] == pytest.approx(1)

@@ -31,7 +31,8 @@ def test_single_texts_in_csv_without_any_option(tmp_path):
     task = get_task("CSV", folder)
     assert not task.takes_pairs
     assert task.read_examples(folder, "train") == [
-        Example("train-1", 'one, "two"', None, "z"), Example("train-2", "plain", None, "y"),
+        Example("train-1", 'one, "two"', None, "z"),
+        Example("train-2", "plain", None, "y"),
     ]
 
 
@@ -40,9 +41,13 @@ def test_columns_by_name_and_number_and_ids(tmp_path):
     folder = _write(tmp_path, train_tsv=text)
     expected = [Example("k1", "a", "b", "1"), Example("k2", "c", "d", "0")]
     for columns in (("p", "q", "good", "key"), (3, 2, 1, 0), ("3", "-3", "1", "0")):
-        options = dict(zip(
-            ("text_a_column", "text_b_column", "label_column", "id_column"), columns, strict=True
-        ))
+        options = dict(
+            zip(
+                ("text_a_column", "text_b_column", "label_column", "id_column"),
+                columns,
+                strict=True,
+            )
+        )
         assert get_task("TSV", folder, **options).read_examples(folder, "train") == expected
 
 
@@ -124,7 +129,8 @@ def test_multilabel_in_columns(tmp_path):
     task = get_task("CSV", folder, **options)
     assert task.labels == ("toxic", "rude")
     assert task.read_examples(folder, "train") == [
-        Example("7", "a", None, ("toxic",)), Example("8", "b", None, ("rude",)),
+        Example("7", "a", None, ("toxic",)),
+        Example("8", "b", None, ("rude",)),
         Example("9", "c", None, ()),
     ]
     assert task.read_examples(folder, "test") == [Example("1", "a", None, None)]

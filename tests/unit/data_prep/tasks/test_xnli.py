@@ -24,17 +24,20 @@ def folder(tmp_path):
 
 def test_training_set(folder):
     assert get_task("XNLI", language="de").read_examples(folder, "train") == [
-        Example("train-1", "a", "b", "contradiction"), Example("train-2", "c", "d", "neutral"),
+        Example("train-1", "a", "b", "contradiction"),
+        Example("train-2", "c", "d", "neutral"),
     ]
 
 
 def test_only_the_language_is_read(folder):
     task = get_task("xnli", language="de")
     assert task.read_examples(folder, "dev") == [
-        Example("dev-1", "a1", "b1", "neutral"), Example("dev-3", "a3", "b3", "contradiction"),
+        Example("dev-1", "a1", "b1", "neutral"),
+        Example("dev-3", "a3", "b3", "contradiction"),
     ]
     assert task.read_examples(folder, "test") == [
-        Example("test-1", "a1", "b1", None), Example("test-3", "a3", "b3", None),
+        Example("test-1", "a1", "b1", None),
+        Example("test-3", "a3", "b3", None),
     ]
     assert len(get_task("xnli", language="fr").read_examples(folder, "dev")) == 1
 
