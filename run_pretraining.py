@@ -306,7 +306,8 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
     optimizer = scripts.make_optimizer(
         flags, flags.learning_rate, flags.num_train_steps, flags.num_warmup_steps
     )
-    step = scripts.make_step(flags, model, loss, optimizer, setup.strategy)
+    # A tenth of records as create_pretraining_data.py makes them is padding.
+    step = scripts.make_step(flags, model, loss, optimizer, setup.strategy, skip_padding=True)
     first = 0
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.

@@ -18,6 +18,7 @@ from bert_tf.modeling.layers import (
     TransformerLayer,
     derive_seed,
 )
+from bert_tf.modeling.rows import TokenRows
 
 
 def _recomputed(layer: TransformerLayer) -> Callable[..., Any]:
@@ -53,6 +54,7 @@ class BertEncoder(keras.layers.Layer):
       input_mask: int32 [B, T], 1 for tokens and 0 for padding; None means no padding.
       segment_ids: int32 [B, T]; None means all zeros.
       dropout_key: int32 [2] in training, see `layers.Dropout`; None for inference.
+      rows: which positions are computed, see `TokenRows`; None for all.
 
     Returns a dict:
       embedding_output: [B, T, H], after the embeddings' normalisation.
@@ -110,6 +112,7 @@ class BertEncoder(keras.layers.Layer):
         input_mask: Any = None,
         segment_ids: Any = None,
         dropout_key: Any = None,
+        rows: TokenRows | None = None,
     ) -> dict[str, Any]:
         static_length = input_ids.shape[1]
         if static_length is not None and static_length > self.config.max_position_embeddings:
@@ -135,15 +138,17 @@ class BertEncoder(keras.layers.Layer):
 
         x = self.embeddings(input_ids, segment_ids, dropout_key=dropout_key)  # [B*T, H]
         embedding_output = with_tokens(x)
+        x = x if rows is None else rows.pick(x)  # [R, H]
         encoder_outputs = []
         for layer in self.layers:
             call = _recomputed(layer) if self.recompute else layer
-            x = call(x, attention_bias=bias, batch=batch, dropout_key=dropout_key)
-            encoder_outputs.append(with_tokens(x))
+            x = call(x, attention_bias=bias, batch=batch, dropout_key=dropout_key, rows=rows)
+            encoder_outputs.append(with_tokens(x if rows is None else rows.spread(x)))
         sequence_output = encoder_outputs[-1]
         if self.config.causal_attention and input_mask is not None:
             last = ops.maximum(ops.sum(ops.cast(input_mask, "int32"), axis=1) - 1, 0)  # [B]
-            pooled_from = ops.take(x, ops.arange(batch) * length + last, axis=0)
+            flat = ops.reshape(sequence_output, (-1, hidden))
+            pooled_from = ops.take(flat, ops.arange(batch) * length + last, axis=0)
         else:
             pooled_from = sequence_output[:, -1 if self.config.causal_attention else 0]
         return {

@@ -105,7 +105,7 @@ def _sum_columns(x: Any) -> Any:
     return ops.sum(_wide(x), axis=0)
 
 
-def _upstream(args: tuple[Any, ...], upstream: Any) -> Any:
+def upstream_of(args: tuple[Any, ...], upstream: Any) -> Any:
     """The gradient that a backend hands over, by position (TensorFlow, JAX) or by name."""
     return args[0] if upstream is None else upstream
 
@@ -181,7 +181,7 @@ def dropout(x: Any, key: Any, rate: float) -> Any:
     @ops.custom_gradient
     def function(x: Any, key: Any) -> Any:
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            return fusion.run(_dropout, _upstream(args, upstream), key, rate), None
+            return fusion.run(_dropout, upstream_of(args, upstream), key, rate), None
 
         return fusion.run(_dropout, x, key, rate), gradient
 
@@ -225,7 +225,7 @@ def bias_gelu(x: Any, bias: Any, approximate: bool) -> Any:
     @ops.custom_gradient
     def function(x: Any, bias: Any) -> Any:
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            upstream = _upstream(args, upstream)
+            upstream = upstream_of(args, upstream)
             change = fusion.run(_bias_gelu_gradient, x, bias, upstream, approximate)
             return change, fusion.bias_gradient(change, bias)
 
@@ -243,7 +243,7 @@ def bias_add(x: Any, bias: Any) -> Any:
     @ops.custom_gradient
     def function(x: Any, bias: Any) -> Any:
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            change = _upstream(args, upstream)
+            change = upstream_of(args, upstream)
             return change, fusion.bias_gradient(change, bias)
 
         return x + bias, gradient
@@ -286,7 +286,7 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     @ops.custom_gradient
     def function(x: Any, gamma: Any, beta: Any) -> Any:
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            return fusion.run(_norm_gradient, x, gamma, _upstream(args, upstream), epsilon)
+            return fusion.run(_norm_gradient, x, gamma, upstream_of(args, upstream), epsilon)
 
         return fusion.run(_norm, x, gamma, beta, epsilon), gradient
 
@@ -351,7 +351,7 @@ def residual_norm(
         y, total = fusion.run(_residual, x, bias, residual, gamma, beta, key, rate, epsilon)
 
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            upstream = _upstream(args, upstream)
+            upstream = upstream_of(args, upstream)
             change = fusion.run(
                 _residual_gradient, total, bias, gamma, upstream, key, rate, epsilon
             )
@@ -400,7 +400,7 @@ def attention_probs(scores: Any, bias: Any, dtype: Any, key: Any, rate: float) -
         probs = softmax(scores, found.get("bias"))
 
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            upstream = _upstream(args, upstream)
+            upstream = upstream_of(args, upstream)
             change = fusion.run(_probs_gradient, probs, upstream, key, rate)
             return ops.cast(change, scores.dtype), *[None for _ in values]
 
@@ -419,7 +419,7 @@ def tied_product(x: Any, table: Any) -> Any:
     @ops.custom_gradient
     def function(x: Any, table: Any) -> Any:
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            change = _upstream(args, upstream)
+            change = upstream_of(args, upstream)
             return ops.matmul(change, table), ops.matmul(ops.transpose(change), x)
 
         return ops.matmul(x, ops.transpose(table)), gradient
@@ -457,7 +457,7 @@ def cross_entropy(logits: Any, label_ids: Any) -> Any:
         losses, log_sum = fusion.run(_cross_entropy, logits, label_ids)
 
         def gradient(*args: Any, upstream: Any = None) -> Any:
-            upstream = _upstream(args, upstream)
+            upstream = upstream_of(args, upstream)
             return fusion.run(_cross_entropy_gradient, logits, label_ids, log_sum, upstream)
 
         return losses, gradient

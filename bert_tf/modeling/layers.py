@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 from bert_tf.modeling import kernels
+from bert_tf.modeling.rows import TokenRows
 
 # Dropout layers of one model have streams below this; see `Dropout`.
 DROPOUT_STREAMS = 256
@@ -264,8 +265,9 @@ class TransformerLayer(keras.layers.Layer):
       attention_bias: float32 [B, 1, 1 or T, T], added to the scores, or None.
       batch: B, an int or a scalar tensor.
       dropout_key: see `Dropout`.
+      rows: None, or which of the B*T positions x holds. It is [R, H] then.
 
-    Returns: float [B*T, H].
+    Returns: float as x.
     """
 
     def __init__(self, config: Any, index: int, seed: int = 0, **kwargs: Any):
@@ -318,15 +320,23 @@ class TransformerLayer(keras.layers.Layer):
             self.output_norm.build(hidden)
 
     def call(
-        self, x: Any, attention_bias: Any = None, batch: Any = -1, dropout_key: Any = None
+        self,
+        x: Any,
+        attention_bias: Any = None,
+        batch: Any = -1,
+        dropout_key: Any = None,
+        rows: TokenRows | None = None,
     ) -> Any:
         hidden, heads = self.config.hidden_size, self.config.num_attention_heads
-        query, key, value = (
-            ops.reshape(projection(x), (batch, -1, heads, hidden // heads))  # [B, T, N, D]
-            for projection in (self.query, self.key, self.value)
-        )
+
+        def heads_of(projection: Dense) -> Any:
+            projected = projection(x) if rows is None else rows.spread(projection(x))
+            return ops.reshape(projected, (batch, -1, heads, hidden // heads))  # [B, T, N, D]
+
+        query, key, value = heads_of(self.query), heads_of(self.key), heads_of(self.value)
         context = self.attend(query, key, value, attention_bias, dropout_key)  # [B, T, N, D]
         context = ops.reshape(context, (-1, hidden))  # [B*T, H]
+        context = context if rows is None else rows.pick(context)
 
         def close(x: Any, dense: Dense, dropout: Dropout, residual: Any, norm: LayerNorm) -> Any:
             own_key = dropout.own_key(dropout_key)

@@ -17,6 +17,7 @@ from bert_tf.modeling.encoder import BertEncoder
 from bert_tf.modeling.heads import BiLSTM, MaskedLMHead, OutputProjection
 from bert_tf.modeling.layers import DROPOUT_STREAMS, Dropout, derive_seed, initializer
 from bert_tf.modeling.losses import mask_choices
+from bert_tf.modeling.rows import TokenRows
 
 # The original's classifier drops 10% of the pooled output, whatever the config says.
 CLASSIFIER_DROPOUT = 0.1
@@ -49,6 +50,7 @@ class _BertModel(keras.Model):
             input_mask=inputs.get("input_mask"),
             segment_ids=inputs.get("segment_ids"),
             dropout_key=dropout_key,
+            rows=TokenRows.of(inputs),
         )
 
 

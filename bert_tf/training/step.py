@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling import kernels
+from bert_tf.modeling import kernels, rows
 from bert_tf.modeling.layers import DROPOUT_STREAMS, derive_seed
 from bert_tf.modeling.losses import Loss
 from bert_tf.modeling.models import named_variables
@@ -32,6 +32,28 @@ def _fusion() -> kernels.Fusion:
     if tf.config.list_logical_devices("TPU"):
         return kernels.Fusion()  # all is compiled there
     return kernels.Fusion(_compile, sums_by_product=not tf.config.list_logical_devices("GPU"))
+
+
+def token_rows(input_mask: Any) -> dict[str, Any]:
+    """Returns what a batch tells of its rows (see `rows.TokenRows`), from its mask [B, T].
+
+    As much padding is computed as makes their number a multiple of a 32nd of all positions: each
+    number of rows is compiled for itself.
+    """
+    is_token = tf.reshape(input_mask, [-1]) > 0
+    order = tf.concat([tf.where(is_token)[:, 0], tf.where(~is_token)[:, 0]], 0)
+    order = tf.cast(order, tf.int32)  # [B*T], tokens first
+    positions = tf.size(order)
+    part = tf.maximum(positions // 32, 1)
+    tokens = tf.math.count_nonzero(is_token, dtype=tf.int32)
+    count = tf.minimum(-(-tokens // part) * part, positions)
+    places = tf.math.invert_permutation(order)
+    kept = places < count
+    return {
+        rows.POSITIONS: order[:count],
+        rows.PLACES: tf.where(kept, places, 0),
+        rows.KEPT: kept,
+    }
 
 
 class LossScale:
@@ -74,6 +96,11 @@ class TrainStep:
         another; the gradient is that of the whole batch all the same.
       scale_loss: whether to scale the loss, for a model that computes in float16.
       use_xla: whether to compile the forward and the backward pass with XLA.
+      skip_padding: whether to leave padding out of all but attention. It is worth its rearranging
+        where a twentieth of a batch or more is padding; not with `use_xla`, nor on a TPU.
+
+    Raises:
+      ValueError: `use_xla` and `skip_padding` are both asked for.
     """
 
     def __init__(
@@ -87,8 +114,12 @@ class TrainStep:
         accumulation: int = 1,
         scale_loss: bool = False,
         use_xla: bool = False,
+        skip_padding: bool = False,
     ):
+        if use_xla and skip_padding:
+            raise ValueError("XLA compiles for one number of rows: use_xla without skip_padding")
         self.model = model
+        self.skip_padding = skip_padding
         self.loss = loss
         self.optimizer = optimizer
         self.strategy = strategy
@@ -273,7 +304,8 @@ class TrainStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             with kernels.fused(self._fusion):
-                outputs = self.model(batch, dropout_key=key)
+                extra = token_rows(batch["input_mask"]) if self.skip_padding else {}
+                outputs = self.model({**batch, **extra}, dropout_key=key)
                 losses = self.loss.values(outputs, batch)
             parts = {name: mean(values, name) for name, values in losses.items()}
             loss = tf.add_n(list(parts.values()))

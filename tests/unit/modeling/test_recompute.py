@@ -102,6 +102,7 @@ def step_gradients(step):
         ({}, 1e-6),
         ({"accumulation": 2}, 1e-6),
         ({"use_xla": True}, 1e-6),
+        ({"skip_padding": True}, 1e-6),
         # The gradients are rounded to three digits on their way.
         ({"dtype": "mixed_bfloat16"}, 4e-3),
     ],

@@ -17,12 +17,12 @@ ONE_DEVICE = tf.distribute.get_strategy()
 
 
 @functools.cache
-def golden_step(task, peak, warmup):
+def golden_step(task, peak, warmup, skip_padding):
     """A traced step, shared by the trajectories that differ in their start alone."""
     model = {"pretraining": BertPretrainer, "squad": BertForSquad}[task](tiny.CONFIG)
     loss = {"pretraining": pretraining_loss, "squad": squad_loss}[task]()
     adam = BertAdam(WarmupDecay(peak, 20, warmup))
-    return TrainStep(model, loss, adam, ONE_DEVICE, dropout=False)
+    return TrainStep(model, loss, adam, ONE_DEVICE, dropout=False, skip_padding=skip_padding)
 
 
 # The trajectories that differ through the original's norm of repeated rows (squad_warmup0) or
@@ -36,10 +36,14 @@ TRAJECTORIES = {
 }
 
 
-@pytest.mark.parametrize("case", TRAJECTORIES)
-def test_trajectory(case):
+@pytest.mark.parametrize(
+    ("case", "skip_padding"),
+    [*((case, False) for case in TRAJECTORIES), ("pretraining_warmup5", True)],
+)
+def test_trajectory(case, skip_padding):
     golden = tiny.read_json(f"optimizer/{case}.json")
-    step = golden_step(golden["task"], golden["init_learning_rate"], golden["num_warmup_steps"])
+    peak, warmup = golden["init_learning_rate"], golden["num_warmup_steps"]
+    step = golden_step(golden["task"], peak, warmup, skip_padding)
     tiny.reset(step, TRAJECTORIES[case])
     if case == "pretraining_resume":
         tiny.assign({**step.slots, "global_step": step.global_step}, TRAJECTORIES[case])
@@ -80,7 +84,7 @@ def test_trajectory(case):
 
 
 def test_variables_without_gradient_never_move():
-    step = golden_step("squad", 2e-4, 0)
+    step = golden_step("squad", 2e-4, 0, False)
     tiny.reset(step, TRAJECTORIES["squad_warmup0_one_hot"])
     before = step.tensors()
     batch = tiny.read_batch("model/inputs.json", "heads/labels_squad.json")
@@ -202,7 +206,15 @@ def descent(**options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"accumulation": 2}, {"accumulation": 4}, {"use_xla": True}], ids=str
+    "options",
+    [
+        {"accumulation": 2},
+        {"accumulation": 4},
+        {"use_xla": True},
+        {"skip_padding": True},
+        {"skip_padding": True, "accumulation": 2},
+    ],
+    ids=str,
 )
 def test_parts_and_xla_give_the_whole_batchs_step(options):
     start, expected, metrics = descent()
