@@ -71,6 +71,10 @@ PEERS: dict[str, tuple[str, str, list[tuple[str, list[str]]]]] = {
 }
 
 
+# What each row is told.
+FLAGS = (*common.SHAPE, "padding", "steps", "warmup")
+
+
 def ours(args: argparse.Namespace) -> None:
     """Times our own step in this process."""
     sys.path.insert(0, ROOT)
@@ -96,7 +100,9 @@ def ours(args: argparse.Namespace) -> None:
         weight_decay=common.WEIGHT_DECAY,
         clip_norm=common.CLIP_NORM,
     )
-    trainer = TrainStep(model, pretraining_loss(), optimizer, tf.distribute.get_strategy())
+    strategy = tf.distribute.get_strategy()
+    # As run_pretraining.py does on a CPU.
+    trainer = TrainStep(model, pretraining_loss(), optimizer, strategy, skip_padding=True)
     batches = iter(tf.data.Dataset.from_tensors(common.make_batch(args)).repeat())
 
     def step() -> float:
@@ -177,13 +183,15 @@ def main() -> None:
     parser.add_argument("--row", choices=["ours", "matmul"], help=argparse.SUPPRESS)
     parser.add_argument("--dtype", choices=list(DTYPES), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.predictions >= args.length - args.length // 4:
-        parser.error("--predictions must be below three quarters of --length")
+    if not 0 <= args.padding <= 0.5:
+        parser.error("--padding must be from 0 to 0.5")
+    if args.predictions >= args.length // 2:
+        parser.error("--predictions must be below half of --length")
     if args.row:
         {"ours": ours, "matmul": matmul}[args.row](args)
         return
 
-    flags = [f"--{name}={getattr(args, name)}" for name in [*common.SHAPE, "steps", "warmup"]]
+    flags = [f"--{name}={getattr(args, name)}" for name in FLAGS]
     own = [sys.executable, os.path.abspath(__file__), *flags]
     rows: dict[tuple[str, str], list[str]] = {}
     matmuls: dict[tuple[str, str], list[str]] = {}
@@ -232,7 +240,8 @@ def main() -> None:
     print(
         f"\n{args.layers} layers, hidden {args.hidden}, {args.heads} heads, intermediate "
         f"{args.intermediate}, vocabulary {args.vocab}, batch {args.batch}, {args.length} tokens, "
-        f"{args.predictions} predictions: {work(args) / 1e9:.0f} GFLOP a step\n"
+        f"{args.predictions} predictions: {work(args) / 1e9:.0f} GFLOP a step, padding and all; "
+        f"{1 - common.make_batch(args)['input_mask'].mean():.1%} is padding\n"
         f"{processor()}, {len(os.sched_getaffinity(0))} cores; "
         f"{args.rounds} rounds of {args.steps} steps"
     )

@@ -39,6 +39,13 @@ SHAPE = {
 def add_flags(parser: argparse.ArgumentParser) -> None:
     for name, default in SHAPE.items():
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument(
+        "--padding",
+        type=float,
+        default=0.0,
+        help="share of positions that are padding, 0 to 0.5; 0.1 in records of "
+        "create_pretraining_data.py. By default a quarter of the last example is",
+    )
     parser.add_argument("--steps", type=int, default=8, help="timed steps of a run")
     parser.add_argument("--warmup", type=int, default=3, help="steps before them, the trace in it")
 
@@ -73,13 +80,16 @@ def make_batch(args: argparse.Namespace) -> dict[str, np.ndarray]:
 
     input_ids, input_mask, segment_ids int32 [B, T]; masked_lm_positions, masked_lm_ids int32 and
     masked_lm_weights float32 [B, P]; next_sentence_labels int32 [B, 1]. The last example is
-    padded in its last quarter, so that no model can leave the mask out.
+    padded in its last quarter, so that no model can leave the mask out; with `--padding` as many
+    of the last are padded in their last half as make up that share.
     """
     rng = np.random.default_rng(1)
     rows, length, slots = args.batch, args.length, args.predictions
     mask = np.ones((rows, length), np.int32)
-    shortest = length - length // 4
-    mask[-1, shortest:] = 0
+    padding = getattr(args, "padding", 0.0)
+    padded, cut = (round(2 * padding * rows), length // 2) if padding else (1, length // 4)
+    shortest = length - cut
+    mask[rows - padded :, shortest:] = 0
     positions = [1 + rng.permutation(shortest - 1)[:slots] for _ in range(rows)]
     return {
         "input_ids": rng.integers(1, args.vocab, (rows, length), np.int32) * mask,
