@@ -84,26 +84,32 @@ def main() -> None:
 
         compute, name = logits_by_onnx, f"onnxruntime {onnxruntime.__version__}"
 
-    start = time.perf_counter()
-    encoded = tokenizer(
-        *([list(column) for column in zip(*texts, strict=True)]),
-        truncation="longest_first",
-        max_length=args.max_seq_length,
-    )
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    order = list(range(len(texts)))
-    if not args.in_order:
-        order.sort(key=lambda i: -lengths[i])
-    results: list[Any] = [None] * len(texts)
-    for at in range(0, len(order), args.batch_size):
-        rows = order[at : at + args.batch_size]
-        batch = tokenizer.pad(
-            {key: [encoded[key][row] for row in rows] for key in encoded}, return_tensors="pt"
+    def predict() -> tuple[list[Any], int]:
+        """Returns the logits of each text, and how many tokens they have."""
+        encoded = tokenizer(
+            *([list(column) for column in zip(*texts, strict=True)]),
+            truncation="longest_first",
+            max_length=args.max_seq_length,
         )
-        for row, value in zip(rows, compute(dict(batch)), strict=True):
-            results[row] = [float(x) for x in value]
-    seconds = time.perf_counter() - start
-    tokens = sum(lengths)
+        lengths = [len(ids) for ids in encoded["input_ids"]]
+        order = list(range(len(texts)))
+        if not args.in_order:
+            order.sort(key=lambda i: -lengths[i])
+        results: list[Any] = [None] * len(texts)
+        for at in range(0, len(order), args.batch_size):
+            rows = order[at : at + args.batch_size]
+            batch = tokenizer.pad(
+                {key: [encoded[key][row] for row in rows] for key in encoded}, return_tensors="pt"
+            )
+            for row, value in zip(rows, compute(dict(batch)), strict=True):
+                results[row] = [float(x) for x in value]
+        return results, sum(lengths)
+
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        results, tokens = predict()
+        seconds.append(time.perf_counter() - start)
     print(json.dumps({"peer": name, "seconds": seconds, "tokens": tokens, "logits": results}))
 
 
