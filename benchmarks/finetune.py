@@ -106,10 +106,10 @@ def main() -> None:
     ]
     own = [sys.executable, os.path.abspath(__file__), *common]
     seeds = args.seeds.split(",")
-    arms = {
-        "ours": ([*own, "--worker=grouped"], seeds),
-        "ours, padded to max_seq_length": ([*own, "--worker=padded"], seeds[: args.padded_seeds]),
-    }
+    arms = {"ours": ([*own, "--worker=grouped"], seeds)}
+    if args.padded_seeds:
+        padded = [*own, "--worker=padded"]
+        arms["ours, padded to max_seq_length"] = (padded, seeds[: args.padded_seeds])
     if args.peer_python:
         peer = [args.peer_python, os.path.join(HERE, "peers", "finetune_torch.py"), *common]
         arms["transformers + torch, dynamic padding"] = (peer, seeds)
