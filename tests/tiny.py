@@ -38,11 +38,11 @@ def read_batch(*names: str) -> dict[str, np.ndarray]:
     }
 
 
-def vocabulary(words: Iterable[str], size: int = 120) -> list[str]:
+def vocabulary(words: Iterable[str], size: int = 120, signs: str = ".,!?'-") -> list[str]:
     """Tokens of a vocabulary: letters, digits, signs and these words, so that little is unknown."""
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = string.ascii_lowercase + string.digits
-    tokens += [*letters, *(f"##{letter}" for letter in letters), *".,!?'\"-"]
+    tokens += [*letters, *(f"##{letter}" for letter in letters), *signs]
     tokens += [word for word in words if word not in tokens]
     tokens += [f"[unused{number}]" for number in range(size)]
     return tokens[:size]

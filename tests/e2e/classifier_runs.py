@@ -18,7 +18,7 @@ _WORDS = "the of is a in was and not on it 船 是 的 他 她 good bad".split()
 
 
 def vocabulary(size=120):
-    return tiny.vocabulary(_WORDS, size)
+    return tiny.vocabulary(_WORDS, size, ".,!?'\"-")
 
 
 def write_vocabulary(path, size=120):
