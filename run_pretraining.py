@@ -397,6 +397,13 @@ def log_plan(setup: Setup, learning_rate: Any, first: int) -> None:
         f", warm-up {flags.num_warmup_steps} steps" if flags.num_warmup_steps else "",
         ", ".join(f"{float(learning_rate(m)):.3g} at step {m}" for m in marks if m >= first),
     )
+    if flags.num_warmup_steps >= total:
+        logging.warning(
+            "The run ends within its warm-up: --num_warmup_steps is %d (10000 by default, as in "
+            "the original), --num_train_steps %d",
+            flags.num_warmup_steps,
+            total,
+        )
 
 
 def rates(setup: Setup) -> dict[str, float]:

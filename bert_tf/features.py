@@ -498,7 +498,7 @@ def import_pyarrow() -> tuple[Any, Any]:
         from pyarrow import parquet
     except ImportError as error:
         raise ImportError(
-            "parquet files need pyarrow; install it with: pip install 'bert-tf[parquet]'"
+            "parquet files need pyarrow; install it with: pip install -e '.[parquet]'"
         ) from error
     return pyarrow, parquet
 

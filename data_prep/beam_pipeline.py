@@ -33,7 +33,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "--runner needs Apache Beam; install it, in an environment apart from TensorFlow Model "
-        "Garden's, with: pip install 'bert-tf[beam]' (apache-beam and google-crc32c)"
+        "Garden's, with: pip install -e '.[beam]' (apache-beam and google-crc32c)"
     ) from error
 
 # (random sorting key, document, packed tokens as bytes, ends of its sentences).

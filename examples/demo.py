@@ -18,16 +18,17 @@ from bert_tf.cli.command_line import CommandLine  # noqa: E402
 CLI = CommandLine("examples/demo.py", __doc__, "python examples/demo.py")
 CLI.string("output_dir", os.path.join(ROOT, "demo_output"), "Where the model goes.")
 
-PAIRS = [
+# Pairs that are in no file, and what is true of them.
+PAIRS = {
     (
         "On Saturday, Emma sold David a small camera for 80 dollars.",
         "David bought a small camera from Emma for 80 dollars on Saturday.",
-    ),
+    ): "paraphrase",
     (
         "On Saturday, Emma sold David a small camera for 80 dollars.",
         "On Wednesday, a small camera was sold to David by Emma for 200 dollars.",
-    ),
-]
+    ): "different",
+}
 
 
 def model_folder() -> str:
@@ -78,9 +79,10 @@ def main(argv: list[str]) -> None:
     from bert_tf.predictor import Classifier
 
     classifier = Classifier(output_dir)
-    for pair, result in zip(PAIRS, classifier.predict(PAIRS), strict=True):
+    for (pair, truth), result in zip(PAIRS.items(), classifier.predict([*PAIRS]), strict=True):
         shares = ", ".join(f"{name} {p:.2f}" for name, p in result["probabilities"].items())
-        print(f"\n  {pair[0]}\n  {pair[1]}\n  -> {result['label']} ({shares})")
+        said = "right" if result["label"] == truth else f"wrong, it is {truth}"
+        print(f"\n  {pair[0]}\n  {pair[1]}\n  -> {result['label']} ({shares}): {said}")
     print(
         f"\nThe checkpoint in the original layout is in {output_dir} (model.ckpt-*, "
         "bert_config.json, vocab.txt)."

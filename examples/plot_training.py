@@ -58,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         for metric in args.metrics.split(","):
             steps, values = read_events(folder, metric)
             if not steps:
-                parser.error(f"{folder} has no values of {metric}")
+                parser.error(
+                    f"{folder} has no values of {metric}; of one objective alone the loss is "
+                    "masked_lm_loss (--metrics)"
+                )
             # Evaluations are few, and no noise of single batches.
             evaluated = metric.startswith("eval/")
             axes.plot(

@@ -61,8 +61,9 @@ def main(argv: Sequence[str]) -> None:
     if flags.input_file:
         json_lines.predict_file(answerer, flags.input_file, flags.output_file, kept=("question",))
         return
+    threshold = answerer.settings["null_score_diff_threshold"]
     if flags.question is not None:
-        print(show(answerer.answer([(flags.question, context)])[0]), flush=True)
+        print(show(answerer.answer([(flags.question, context)])[0], threshold), flush=True)
         return
     if sys.stdin.isatty():
         questions = json_lines.ask("question> ")
@@ -70,7 +71,7 @@ def main(argv: Sequence[str]) -> None:
         lines = json_lines.read_lines(json_lines.STANDARD_INPUT)
         questions = (line for _, line in lines if line.strip())
     for question in questions:
-        print(show(answerer.answer([(question.strip(), context)])[0]), flush=True)
+        print(show(answerer.answer([(question.strip(), context)])[0], threshold), flush=True)
 
 
 def read_context(path: str) -> str:
@@ -88,13 +89,20 @@ def read_context(path: str) -> str:
             raise ValueError(f"{path} is not UTF-8 text: {error}") from None
 
 
-def show(result: dict[str, Any]) -> str:
-    """Returns an answer and the runners-up, for a terminal."""
+def show(result: dict[str, Any], threshold: float) -> str:
+    """Returns an answer and the runners-up, for a terminal.
+
+    Args:
+      result: of `QuestionAnswerer.answer`.
+      threshold: over which odds of no answer there is none.
+    """
     lines = [result["answer"] or "(no answer)"]
     for entry in result["nbest"]:
         lines.append(f"  {entry['probability']:.4f}  {entry['text'] or '(no answer)'}")
     if "null_odds" in result:
-        lines.append(f"  no answer against the best: {result['null_odds']:+.2f}")
+        lines.append(
+            f"  no answer against the best: {result['null_odds']:+.2f} (threshold {threshold:+.2f})"
+        )
     return json_lines.printable("\n".join(lines))
 
 

@@ -41,7 +41,7 @@ with CLI.group("Flags"):
     )
     CLI.boolean("overwrite", False, "Replace a SavedModel in --export_dir.")
     CLI.boolean(
-        "onnx", False, "Also write assets.extra/model.onnx, for ids (pip install 'bert-tf[onnx]')."
+        "onnx", False, "Also write assets.extra/model.onnx, for ids (pip install -e '.[onnx]')."
     )
 
 

@@ -297,7 +297,10 @@ def check_vocabulary(config: BertConfig, size: int, vocab_file: str) -> None:
     )
     # Tables are at times padded to a multiple of 8 to 128 rows.
     if not 0 < config.vocab_size - size < 128:
-        raise ValueError(f"{text}: give the vocabulary that belongs to the checkpoint")
+        raise ValueError(
+            f"{text}: give the vocabulary that belongs to the checkpoint or, for a new model, a "
+            f"configuration with vocab_size {size}"
+        )
     logging.warning("%s; the rows left over are never used", text)
 
 

@@ -314,7 +314,7 @@ def _tf2onnx() -> Any:
     try:
         import tf2onnx
     except ImportError as error:
-        raise ImportError(f"--onnx needs tf2onnx ({error}): pip install 'bert-tf[onnx]'") from error
+        raise ImportError(f"--onnx needs tf2onnx ({error}): pip install -e '.[onnx]'") from error
     return tf2onnx
 
 

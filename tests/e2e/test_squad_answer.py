@@ -183,9 +183,11 @@ def test_questions_from_the_terminal(runs, tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out.splitlines()
     answers = read(folder / FILES[0])
     odds = read(folder / "null_odds.json")
+    threshold = read(folder / "squad.json")["null_score_diff_threshold"]
     assert shown[::3] == [answers[name] or "(no answer)" for name, _, _ in asked]
     assert shown[2::3] == [
-        f"  no answer against the best: {odds[name]:+.2f}" for name, _, _ in asked
+        f"  no answer against the best: {odds[name]:+.2f} (threshold {threshold:+.2f})"
+        for name, _, _ in asked
     ]
 
 

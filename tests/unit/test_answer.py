@@ -51,9 +51,9 @@ def test_context_files_that_are_none(tmp_path):
 
 def test_what_is_shown():
     nbest = [{"text": "K\ud800", "probability": 0.75}, {"text": "", "probability": 0.25}]
-    assert answer.show({"answer": "", "nbest": nbest, "null_odds": 1.5}) == (
+    assert answer.show({"answer": "", "nbest": nbest, "null_odds": 1.5}, 0.5) == (
         "(no answer)\n  0.7500  K\\ud800\n  0.2500  (no answer)\n"
-        "  no answer against the best: +1.50"
+        "  no answer against the best: +1.50 (threshold +0.50)"
     )
 
 
