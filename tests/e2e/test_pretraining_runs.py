@@ -344,6 +344,7 @@ def test_a_next_phase_takes_weights_slots_and_step(folder, trained, tmp_path, ca
     # The schedule goes on: 1e-2 falls to 0 at step 10, the warm-up is over.
     assert "steps 8 to 10 of 4 records each" in caplog.text
     assert "Learning rate (linear, warm-up 4 steps): 0.002 at step 8" in caplog.text
+    assert "within its warm-up" not in caplog.text
 
 
 def test_a_next_phase_begins_a_schedule_of_its_own(folder, trained, tmp_path, caplog):
@@ -353,6 +354,7 @@ def test_a_next_phase_begins_a_schedule_of_its_own(folder, trained, tmp_path, ca
         main(*flags)
     assert "steps 0 to 1 of 4 records each" in caplog.text
     assert "0 at step 0" in caplog.text
+    assert "The run ends within its warm-up: --num_warmup_steps is 4 " in caplog.text
     found, before = weights(tmp_path), weights(first)
     assert found["global_step"] == 1
     # The first step of a warm-up moves nothing: all weights, the heads too, are the first phase's.
