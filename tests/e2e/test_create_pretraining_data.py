@@ -301,7 +301,7 @@ def test_a_full_disk(tmp_path, vocab, monkeypatch):
 def test_beam_that_is_missing(tmp_path, vocab, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(sys.modules, "data_prep.beam_pipeline", raising=False)
-    with pytest.raises(ImportError, match="pip install 'bert-tf\\[beam\\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[beam\]'"):
         run(*flags(vocab, tmp_path / "x"), "--runner=DirectRunner")
 
 

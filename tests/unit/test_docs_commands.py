@@ -113,7 +113,12 @@ def check(command):
     source = path.read_text()
     if "add_argument(" in source:
         names = {word.partition("=")[0] for word in command.arguments if word.startswith("--")}
-        unknown = names - argparse_flags(source)
+        known = argparse_flags(source)
+        # What a benchmark shares with its peers.
+        for shared in path.parent.glob("peers/*_common.py"):
+            if shared.stem in source:
+                known |= argparse_flags(shared.read_text())
+        unknown = names - known
         assert not unknown, f"{command.place}: {command.program} has no {sorted(unknown)}"
         return
     own, rest = command.arguments, []

@@ -586,7 +586,7 @@ def test_without_a_checkpoint(tmp_path):
 
 def test_onnx_that_is_missing(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match=r"--onnx needs tf2onnx .*pip install 'bert-tf\[onnx\]'"):
+    with pytest.raises(ImportError, match=r"--onnx needs tf2onnx .*pip install -e '\.\[onnx\]'"):
         export(str(folder), str(tmp_path / "out"), onnx=True)
     assert not (tmp_path / "out").exists()
 

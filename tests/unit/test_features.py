@@ -328,7 +328,7 @@ def test_parquet_columns(tmp_path):
 
 def test_parquet_without_its_package_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"pip install 'bert-tf\[parquet\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[parquet\]'"):
         features.check_output(str(tmp_path / "out"), "parquet", [])
 
 
