@@ -68,7 +68,7 @@ with CLI.group("Training"):
         "report_flops",
         False,
         "Show the operations per second, and their share of what this machine's matrix products "
-        "reach.",
+        "reach. Padding counts, though CPUs leave most of it out: the share may be over 1.",
     )
 scripts.optimizer_flags(CLI)
 with CLI.group("Evaluation"):

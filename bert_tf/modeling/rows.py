@@ -16,13 +16,14 @@ POSITIONS, PLACES, KEPT = "token_positions", "token_places", "token_kept"
 
 @dataclasses.dataclass(frozen=True)
 class TokenRows:
-    """Which positions of a batch are computed: all its tokens, and some padding at most.
+    """Which positions of a batch are computed: all its tokens, and as much padding as one likes.
 
     Attributes:
       positions: int32 [R], which of the B*T positions each row is.
       places: int32 [B*T], the row of each position; any row where it has none.
-      kept: bool [B*T], whether a position has a row. Those that have none must be padding: what
-        they get has no meaning, and no gradient comes from there.
+      kept: bool [B*T], whether a position has a row. Those that have none must be padding of
+        examples with tokens, and read by nobody: what they get has no meaning, and no gradient
+        comes from there.
     """
 
     positions: Any

@@ -195,7 +195,7 @@ def open_run(
     if length > most:
         raise ValueError(
             f"{paths.join(model_dir, name)}: max_seq_length is {length}, over the model's "
-            f"max_position_embeddings, {most}."
+            f"max_position_embeddings, {most}: the configuration there is not the run's."
         )
     return checkpoint, config, make_tokenizer(checkpoint, settings)
 

@@ -34,19 +34,31 @@ def _fusion() -> kernels.Fusion:
     return kernels.Fusion(_compile, sums_by_product=not tf.config.list_logical_devices("GPU"))
 
 
-def token_rows(input_mask: Any) -> dict[str, Any]:
-    """Returns what a batch tells of its rows (see `rows.TokenRows`), from its mask [B, T].
+def token_rows(batch: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a batch tells of its rows, see `rows.TokenRows`.
 
-    As much padding is computed as makes their number a multiple of a 32nd of all positions: each
-    number of rows is compiled for itself.
+    What has no row is padding behind an example's last token, and no prediction's place: masks
+    with holes and examples without any token, which the original takes, are computed in full.
+    As much padding is computed too as makes the number of rows a multiple of a 32nd of all
+    positions, and of 16 at least: each number is compiled for itself.
+
+    Args:
+      batch: input_mask [B, T]; masked_lm_positions [B, P], if there are any.
     """
-    is_token = tf.reshape(input_mask, [-1]) > 0
-    order = tf.concat([tf.where(is_token)[:, 0], tf.where(~is_token)[:, 0]], 0)
-    order = tf.cast(order, tf.int32)  # [B*T], tokens first
+    mask = tf.cast(batch["input_mask"] > 0, tf.int32)
+    needed = (tf.cumsum(mask, axis=1, reverse=True) > 0) | (
+        tf.reduce_max(mask, axis=1, keepdims=True) == 0
+    )
+    if "masked_lm_positions" in batch:
+        places = tf.one_hot(batch["masked_lm_positions"], tf.shape(mask)[1], True, False)
+        needed |= tf.reduce_any(places, axis=1)
+    is_needed = tf.reshape(needed, [-1])
+    order = tf.concat([tf.where(is_needed)[:, 0], tf.where(~is_needed)[:, 0]], 0)
+    order = tf.cast(order, tf.int32)  # [B*T], what is needed first
     positions = tf.size(order)
-    part = tf.maximum(positions // 32, 1)
-    tokens = tf.math.count_nonzero(is_token, dtype=tf.int32)
-    count = tf.minimum(-(-tokens // part) * part, positions)
+    part = tf.maximum(positions // 32, 16)
+    least = tf.math.count_nonzero(is_needed, dtype=tf.int32)
+    count = tf.minimum(-(-least // part) * part, positions)
     places = tf.math.invert_permutation(order)
     kept = places < count
     return {
@@ -304,7 +316,7 @@ class TrainStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             with kernels.fused(self._fusion):
-                extra = token_rows(batch["input_mask"]) if self.skip_padding else {}
+                extra = token_rows(batch) if self.skip_padding else {}
                 outputs = self.model({**batch, **extra}, dropout_key=key)
                 losses = self.loss.values(outputs, batch)
             parts = {name: mean(values, name) for name, values in losses.items()}

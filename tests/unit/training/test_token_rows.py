@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bert_tf.modeling import rows
-from bert_tf.modeling.models import BertForSquad, named_variables
+from bert_tf.modeling.losses import pretraining_loss
+from bert_tf.modeling.models import BertPretrainer
 from bert_tf.optimization import BertAdam, WarmupDecay
 from bert_tf.training.step import TrainStep, token_rows
 
@@ -19,25 +20,42 @@ masks = st.tuples(st.integers(1, 9), st.integers(1, 40)).flatmap(
 
 
 @settings(max_examples=60, deadline=None)
-@given(masks)
-def test_every_token_has_a_row(mask):
-    found = {name: value.numpy() for name, value in token_rows(tf.constant(mask)).items()}
-    positions, places = found[rows.POSITIONS], found[rows.PLACES]
-    kept, flat = found[rows.KEPT], mask.reshape(-1)
-    assert places.shape == kept.shape == flat.shape
-    # Each position once at most, tokens before padding and in order.
+@given(masks, st.data())
+def test_what_is_read_has_a_row(mask, data):
+    batch = {"input_mask": tf.constant(mask)}
+    examples, length = mask.shape
+    predicted = np.zeros((examples, 0), np.int32)
+    if data.draw(st.booleans()):
+        shape = (examples, data.draw(st.integers(1, 4)))
+        predicted = data.draw(arrays(np.int32, shape, elements=st.integers(0, length - 1)))
+        batch["masked_lm_positions"] = tf.constant(predicted)
+    needed = np.zeros(mask.shape, bool)
+    for number, row in enumerate(mask):
+        used = np.flatnonzero(row)
+        needed[number, : used[-1] + 1 if len(used) else length] = True
+        needed[number, predicted[number]] = True
+    needed = needed.reshape(-1)
+
+    found = {name: value.numpy() for name, value in token_rows(batch).items()}
+    positions, places, kept = (found[name] for name in (rows.POSITIONS, rows.PLACES, rows.KEPT))
+    assert places.shape == kept.shape == needed.shape
+    # Each position once at most, what is needed before padding and in order.
     assert len(set(positions)) == len(positions) == kept.sum()
-    assert positions[: flat.sum()].tolist() == np.flatnonzero(flat).tolist()
-    assert kept[flat == 1].all()
+    assert positions[: needed.sum()].tolist() == np.flatnonzero(needed).tolist()
+    assert kept[needed].all()
     np.testing.assert_array_equal(places[positions], np.arange(len(positions)))
     # No more padding than the rounding needs.
-    part = max(flat.size // 32, 1)
-    assert len(positions) - flat.sum() < part
-    assert len(positions) % part == 0 or len(positions) == flat.size
+    part = max(needed.size // 32, 16)
+    assert len(positions) - needed.sum() < part
+    assert len(positions) % part == 0 or len(positions) == needed.size
 
 
 def some_rows(mask):
-    return rows.TokenRows.of(token_rows(tf.constant(mask)))
+    """Those of the tokens alone, whatever the rounding would add."""
+    flat = np.reshape(mask, -1).astype(bool)
+    places = np.where(flat, np.cumsum(flat) - 1, 0).astype(np.int32)
+    values = np.flatnonzero(flat).astype(np.int32), places, flat
+    return rows.TokenRows(*map(tf.constant, values))
 
 
 def test_rows_and_their_gradients():
@@ -66,22 +84,60 @@ def test_nothing_comes_from_what_has_no_row():
     np.testing.assert_array_equal(tape.gradient(total, x), np.ones([3, 2]))
 
 
+def batch_with_gaps():
+    """Four examples of 24: full, short, with holes and without a first token, without any."""
+    rng = np.random.default_rng(3)
+    mask = np.zeros((4, 24), np.int32)
+    mask[0], mask[1, :5], mask[2, [1, 2, 7, 9]] = 1, 1, 1
+    return {
+        "input_ids": rng.integers(5, tiny.CONFIG.vocab_size, mask.shape, np.int32),
+        "input_mask": mask,
+        "segment_ids": rng.integers(0, 2, mask.shape, np.int32),
+        # One of them behind the last token.
+        "masked_lm_positions": np.array([[3, 0], [4, 20], [5, 9], [2, 23]], np.int32),
+        "masked_lm_ids": rng.integers(5, tiny.CONFIG.vocab_size, (4, 2), np.int32),
+        "masked_lm_weights": np.ones((4, 2), np.float32),
+        "next_sentence_labels": np.array([[0], [1], [1], [0]], np.int32),
+    }
+
+
 @pytest.mark.parametrize("causal", [False, True])
-def test_outputs_of_tokens(causal):
-    """All of them, in each layer; and the pooled output, which reads the first or last token."""
+def test_outputs(causal):
+    """All that is read, in each layer, whatever the mask."""
     config = tiny.CONFIG.replace(causal_attention=causal)
-    model = BertForSquad(config, seed=2)
-    batch = {name: tf.constant(value) for name, value in tiny.classifier_batch(4).items()}
-    expected = model(batch)
-    found = model({**batch, **token_rows(batch["input_mask"])})
-    mask = batch["input_mask"].numpy().astype(bool)
-    assert not mask.all()
-    for name in ("start_logits", "end_logits", "sequence_output"):
-        np.testing.assert_allclose(found[name][mask], expected[name][mask], atol=2e-6)
+    model = BertPretrainer(config, seed=2)
+    batch = {name: tf.constant(value) for name, value in batch_with_gaps().items()}
+    extra = token_rows(batch)
+    expected, found = model(batch), model({**batch, **extra})
+    kept = extra[rows.KEPT].numpy().reshape(4, 24)
+    assert not kept.all()
+    assert kept[[1, 2], [20, 5]].all()
+    for name in ("masked_lm_logits", "next_sentence_logits", "pooled_output"):
+        np.testing.assert_allclose(found[name], expected[name], atol=2e-6, err_msg=name)
     for a, b in zip(found["encoder_outputs"], expected["encoder_outputs"], strict=True):
-        np.testing.assert_allclose(a[mask], b[mask], atol=2e-6)
-    np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=2e-6)
-    assert len(named_variables(model)) > 40
+        np.testing.assert_allclose(a.numpy()[kept], b.numpy()[kept], atol=2e-6)
+
+
+@pytest.mark.parametrize("what", ["gaps", "no token at all"])
+def test_a_training_step(what):
+    batch = batch_with_gaps()
+    if what != "gaps":
+        batch["input_mask"][:] = 0
+    found = []
+    for skip_padding in (False, True):
+        model = BertPretrainer(tiny.CONFIG, seed=2)
+        optimizer = BertAdam(WarmupDecay(1e-3, 20))
+        options = {"dropout": False, "skip_padding": skip_padding}
+        strategy = tf.distribute.get_strategy()
+        step = TrainStep(model, pretraining_loss(), optimizer, strategy, **options)
+        metrics = step.run(iter(tf.data.Dataset.from_tensors(batch).repeat()), 1)
+        means = {name: v for name, v in step.tensors().items() if name.endswith("adam_m")}
+        found.append((metrics, means))
+    (expected, gradients), (metrics, same) = found
+    assert metrics == pytest.approx(expected, rel=1e-5)
+    for name, value in gradients.items():
+        np.testing.assert_allclose(same[name], value, atol=1e-7, err_msg=name)
+    assert max(np.abs(value).max() for value in gradients.values()) > 1e-3
 
 
 def test_not_with_xla(trainer):
