@@ -61,7 +61,6 @@ def test_the_page_shows_the_table():
             assert recomputed > 2 * plain > 0
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_row():
     setting = {
         "batch": 2, "length": 8, "layers": 1, "hidden": 64, "heads": 1, "intermediate": 64,

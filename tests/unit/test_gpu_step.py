@@ -37,12 +37,7 @@ def run(*command):
 def tensorflow_run():
     """The losses of STEPS steps, [steps, 2], and the weights before them by name."""
     config = BertConfig(
-        vocab_size=TINY.vocab,
-        hidden_size=TINY.hidden,
-        num_hidden_layers=TINY.layers,
-        num_attention_heads=TINY.heads,
-        intermediate_size=TINY.intermediate,
-        max_position_embeddings=pretraining_common.MAX_POSITIONS,
+        **pretraining_common.config_sizes(TINY),
         # Large weights: attention is then far from even, and what it loses matters.
         initializer_range=0.2,
     )
