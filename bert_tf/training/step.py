@@ -50,8 +50,8 @@ def token_rows(batch: dict[str, Any]) -> dict[str, Any]:
         tf.reduce_max(mask, axis=1, keepdims=True) == 0
     )
     if "masked_lm_positions" in batch:
-        places = tf.one_hot(batch["masked_lm_positions"], tf.shape(mask)[1], True, False)
-        needed |= tf.reduce_any(places, axis=1)
+        predicted = tf.one_hot(batch["masked_lm_positions"], tf.shape(mask)[1], True, False)
+        needed |= tf.reduce_any(predicted, axis=1)  # of [B, P, T]
     is_needed = tf.reshape(needed, [-1])
     order = tf.concat([tf.where(is_needed)[:, 0], tf.where(~is_needed)[:, 0]], 0)
     order = tf.cast(order, tf.int32)  # [B*T], what is needed first
