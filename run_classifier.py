@@ -517,8 +517,9 @@ def train(setup: Setup, run: Run, model: Any, evaluator: Any, features: Mapping[
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.
         check_same_head(setup, run.output_dir)
+        scripts.check_same_model(run.output_dir, setup.config, setup.vocab_file)
         load_weights(model, restore.load(latest), new_head=False)
-        settings = check_same_run(setup, run.output_dir, settings)
+        settings = scripts.began_settings(run.output_dir, TASK_FILE, settings)
     elif setup.init is not None:
         report = load_weights(model, setup.init, new_head=True)
         logging.info("%s", report)
@@ -602,18 +603,6 @@ def check_same_head(setup: Setup, folder: str) -> None:
                 f"the run in {folder} began with --{name}={saved[name]}: go on so, or give another "
                 "--output_dir"
             )
-
-
-def check_same_run(setup: Setup, folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks that a run is resumed with the model and the settings that it began with.
-
-    Returns: the settings that it began with.
-
-    Raises:
-      ValueError: for another vocabulary, or a configuration that computes something else.
-    """
-    scripts.check_same_model(folder, setup.config, setup.vocab_file)
-    return scripts.began_settings(folder, TASK_FILE, settings)
 
 
 def write_setup(setup: Setup, folder: str, training: Mapping[str, Any] | None = None) -> None:

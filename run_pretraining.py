@@ -311,9 +311,9 @@ def train(setup: Setup, model: Any, evaluator: Any) -> None:
     first = 0
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.
+        scripts.check_same_model(flags.output_dir, setup.config, setup.files.vocab_file)
         checkpoint = restore.load(latest)
         scripts.load_weights(model, checkpoint)
-        scripts.check_same_model(flags.output_dir, setup.config, setup.files.vocab_file)
         settings = scripts.began_settings(flags.output_dir, SETTINGS_FILE, settings)
         first = checkpoint.global_step or 0
     elif setup.files.init is not None:

@@ -344,9 +344,9 @@ def train(setup: Setup, model: Any) -> None:
     settings = settings_of(setup, data)
     if latest is not None:
         # Does it fit? Asked before anything in the folder is replaced.
-        scripts.load_weights(model, restore.load(latest))
         scripts.check_same_model(flags.output_dir, setup.config, setup.vocab_file)
         check_same_texts(setup)
+        scripts.load_weights(model, restore.load(latest))
         settings = scripts.began_settings(flags.output_dir, SQUAD_FILE, settings)
     elif setup.init is not None:
         logging.info("%s", load_init(setup, model))

@@ -38,6 +38,34 @@ _NOISE = re.compile(
 )
 
 
+# Of a message about an error within a graph: where it was defined, and what nobody can act on.
+_WHERE_IN_GRAPH = re.compile(
+    r"Graph execution error:|Detected at node|  File \"|    |\s*\[\[|\s*\[Op:|Hint: If you want"
+    r"|.*root error\(s\) found|\d+ (successful operations|derived errors)"
+)
+# What makes a step smaller, in the order of docs/memory.md.
+_MEMORY_FLAGS = (
+    "precision",
+    "max_seq_length",
+    "recompute",
+    "gradient_accumulation_steps",
+    "train_batch_size",
+    "eval_batch_size",
+    "predict_batch_size",
+    "batch_size",
+)
+
+
+def tensorflow_message(error: Exception) -> str:
+    """Returns what an error of TensorFlow's says happened, in a line."""
+    text = str(getattr(error, "message", error))
+    lines = [line for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not _WHERE_IN_GRAPH.match(line)] or lines[:1]
+    # "(0) INTERNAL: " stands before each where there are several.
+    what = re.sub(r"^\s*\(\d+\) ", "", told[0]) if told else type(error).__name__
+    return re.sub(r" \[Op:\w+\]$", "", what).strip()
+
+
 def import_tensorflow() -> Any:
     """Imports TensorFlow without its lines of no use; passes on what else it says."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -204,6 +232,13 @@ class CommandLine:
                 parts += textwrap.wrap(text, 88, initial_indent=" " * 6, subsequent_indent=" " * 6)
         return "\n".join(parts)
 
+    def _smaller(self) -> str:
+        """Returns what to do where a step does not fit into memory, by the flags there are."""
+        known = [f"--{name}" for name in _MEMORY_FLAGS if name in self.flags]
+        if not known:
+            return ""
+        return f"\nWhat makes a step smaller: {', '.join(known)} (docs/memory.md)"
+
     def run(self, main: Callable[[Sequence[str]], Any]) -> None:
         """Runs a script's main with sys.argv; what a user can mend ends without a traceback."""
         _open_closed_streams()
@@ -237,7 +272,9 @@ class CommandLine:
             # TensorFlow's own errors (an address that cannot be reached) are no OSErrors.
             if not type(error).__module__.startswith("tensorflow.") or "--traceback" in sys.argv:
                 raise
-            text = str(getattr(error, "message", error)).splitlines()[0]
+            text = tensorflow_message(error)
+            if type(error).__name__ == "ResourceExhaustedError":
+                text = f"there is too little memory: {text}{self._smaller()}"
             print(f"{self._name}: error: {text}", file=sys.stderr)
             raise SystemExit(1) from None
         except KeyboardInterrupt:

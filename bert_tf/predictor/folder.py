@@ -1,5 +1,6 @@
 """What a training run leaves in its output folder, read again."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,8 +49,10 @@ _TASK_KEYS: dict[str, _Rule] = {
 _SQUAD_KEYS: dict[str, _Rule] = {
     "version_2_with_negative": _SWITCH,
     "null_score_diff_threshold": (
-        "a number",
-        lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+        "a finite number",
+        lambda value: (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        ),
     ),
     "max_seq_length": _whole(5),
     "doc_stride": _whole(1),

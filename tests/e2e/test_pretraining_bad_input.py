@@ -254,7 +254,7 @@ def test_another_model_in_the_same_folder(tmp_path, finished, caplog):
         main(*flags, other)
     other = write_config(tmp_path, num_hidden_layers=2)
     before = snapshot(folder)
-    with pytest.raises(ValueError, match="number of layers differs"):
+    with pytest.raises(ValueError, match=r"another model .*\(num_hidden_layers 1 -> 2\)"):
         main(*flags, other)
     assert snapshot(folder) == before
     with caplog.at_level("INFO", logger="absl"):

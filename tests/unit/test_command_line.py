@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 from absl import logging as absl_logging
 
 from bert_tf.cli import command_line
@@ -176,6 +177,86 @@ def test_what_a_user_can_mend_has_no_traceback(run, capsys, error, text):
     assert caught.value.code == 1
     assert caught.value.__suppress_context__
     assert capsys.readouterr().err == f"script.py: error: {text}\n"
+
+
+def in_graph(*lines):
+    """A message as TensorFlow gives it for an error within a graph."""
+    where = [
+        "Graph execution error:",
+        "",
+        "Detected at node IteratorGetNext defined at (most recent call last):",
+        '  File "/somewhere/script.py", line 16, in <module>',
+        "",
+    ]
+    return "\n".join([*where, *lines])
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            in_graph(
+                "corrupted record at 0 (Is this even a TFRecord file?)",
+                "\t [[{{node IteratorGetNext}}]] [Op:__inference_r_42]",
+            ),
+            "corrupted record at 0 (Is this even a TFRecord file?)",
+        ),
+        (
+            in_graph(
+                "2 root error(s) found.",
+                "  (0) INTERNAL:  the device is gone",
+                "\t [[{{node MatMul}}]]",
+                "  (1) CANCELLED:  cancelled",
+                "0 successful operations.",
+                "0 derived errors ignored. [Op:__inference_f_1]",
+            ),
+            "INTERNAL:  the device is gone",
+        ),
+        ("No such bucket [Op:ReadFile]", "No such bucket"),
+        ("Graph execution error:\n", "Graph execution error:"),
+        ("", "UnknownError"),
+    ],
+)
+def test_an_error_of_tensorflow_says_what_happened(run, capsys, message, told):
+    error = tf.errors.UnknownError(None, None, message)
+    with pytest.raises(SystemExit) as caught:
+        run(failing(error))
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == f"script.py: error: {told}\n"
+    with pytest.raises(tf.errors.UnknownError):
+        run(failing(error), "--traceback")
+
+
+def test_too_little_memory_names_the_flags_that_help(run, capsys, monkeypatch):
+    @tf.function(autograph=False)
+    def too_large(size):
+        return tf.ones([size, size, size]) + 1.0
+
+    def main(argv):
+        too_large(tf.constant(100_000))
+
+    with pytest.raises(SystemExit):
+        run(main)
+    found = capsys.readouterr().err.splitlines()
+    start = "script.py: error: there is too little memory: OOM when allocating tensor with shape[1"
+    assert [line for line in found if "error" in line] == [found[-1]]
+    assert found[-1].startswith(start)
+
+    add = CommandLine.__init__
+
+    def with_flags(cli, *arguments):
+        add(cli, *arguments)
+        cli.integer("train_batch_size", 32, "Examples of a step.", 1)
+        cli.boolean("recompute", False, "Compute again.")
+
+    monkeypatch.setattr(CommandLine, "__init__", with_flags)
+    with pytest.raises(SystemExit):
+        run(main)
+    found = capsys.readouterr().err.splitlines()
+    assert found[-2].startswith(start)
+    assert found[-1] == (
+        "What makes a step smaller: --recompute, --train_batch_size (docs/memory.md)"
+    )
 
 
 def test_a_traceback_on_request(run):

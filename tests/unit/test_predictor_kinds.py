@@ -441,7 +441,8 @@ def test_the_wrong_class(cls, kind, folders):
         ("question_answering", "max_seq_length", 65, "max_position_embeddings"),
         ("question_answering", "doc_stride", "8", "doc_stride is '8'"),
         ("question_answering", "doc_stride", 31, "doc_stride=31"),
-        ("question_answering", "null_score_diff_threshold", None, "a number"),
+        ("question_answering", "null_score_diff_threshold", None, "a finite number"),
+        ("question_answering", "null_score_diff_threshold", float("nan"), "a finite number"),
     ],
 )
 def test_settings_that_do_not_fit(kind, key, value, words, folders, tmp_path):
