@@ -51,7 +51,7 @@ def ours(args: argparse.Namespace) -> dict[str, Any]:
     if args.worker in ("padded", "original"):
         flags.append("--pad_to_max_length")
     if args.worker == "original":
-        features.to_json = plain_json
+        features.formats.to_json = plain_json
         FileOrder.install(features)
     if args.worker == "npz":
         flags.append("--output_format=npz")

@@ -68,7 +68,7 @@ def drive(plan, log):
     import bert_tf.modeling.encoder
     import bert_tf.training.distribution  # noqa: F401
 
-    features.POOL_TEXTS = POOL
+    features.extraction.POOL_TEXTS = POOL
     logging.set_verbosity(logging.INFO)
     ends = []
     for life in json.loads(pathlib.Path(plan).read_text()):
@@ -129,7 +129,7 @@ def model(tmp_path_factory):
 @pytest.fixture
 def run(tmp_path, model, monkeypatch):
     """Runs the script on texts, in pools of four; returns what it did and the features."""
-    monkeypatch.setattr(features, "POOL_TEXTS", POOL)
+    monkeypatch.setattr(features.extraction, "POOL_TEXTS", POOL)
 
     def main(*flags, lines=LINES, name="out"):
         if lines is not None:
@@ -203,7 +203,7 @@ def test_batch_size_padding_and_pools_change_nothing(run, monkeypatch):
     _, expected = run("--layers=-1,embeddings")
     for number, flags in enumerate((["--batch_size=1"], ["--batch_size=3", "--pad_to_max_length"])):
         assert_close(run("--layers=-1,embeddings", *flags, name=f"x{number}")[1], expected)
-    monkeypatch.setattr(features, "POOL_BYTES", 1)
+    monkeypatch.setattr(features.extraction, "POOL_BYTES", 1)
     assert_close(run("--layers=-1,embeddings", name="single")[1], expected)
 
 
