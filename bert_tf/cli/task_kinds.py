@@ -21,7 +21,7 @@ from bert_tf import paths
 from bert_tf.cli import scripts
 from bert_tf.cli.command_line import CommandLineError
 from bert_tf.config import BertConfig
-from data_prep.tasks import featurize, ner, swag, word_features
+from data_prep.tasks import conll, featurize, ner, swag, word_features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,7 +290,7 @@ class Tagging(_Kind):
         file = task.read(self.flags.data_dir, set_name)
         path = paths.join(folder, f"{set_name}_predictions.conll")
         scheme = file.scheme or task.scheme
-        ner.write_predictions(file.path, path, task.tags(data, predicted), scheme)
+        conll.write_predictions(file.path, path, task.tags(data, predicted), scheme)
         print(f"***** Predicted {set_name}: {len(predicted)} words in {path} *****")
 
 

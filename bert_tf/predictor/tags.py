@@ -14,7 +14,7 @@ from bert_tf.checkpoint import restore
 from bert_tf.config import BertConfig
 from bert_tf.predictor import folder
 from bert_tf.predictor.base import Forward, Predictor, graph, groups, softmax, text_of, texts_of
-from data_prep.tasks import entities, ner, word_features
+from data_prep.tasks import conll, entities, ner, word_features
 
 
 class Tagger(Predictor):
@@ -178,7 +178,7 @@ class Tagger(Predictor):
             return []
         windows = ner.featurize(
             [
-                ner.Sentence(f"sentence {number}", list(words), None, [], document)
+                conll.Sentence(f"sentence {number}", list(words), None, [], document)
                 for number, (words, document) in enumerate(zip(sentences, documents, strict=True))
             ],
             self.task["labels"],

@@ -25,7 +25,7 @@ import run_classifier
 from bert_tf.checkpoint import restore
 from bert_tf.cli import convert_checkpoint
 from data_prep.tasks import entities
-from data_prep.tasks.ner import read_conll
+from data_prep.tasks.conll import read_conll
 
 
 class Killed(BaseException):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bert_tf.tokenization import BertTokenizer
 from data_prep import input_pipeline
 from data_prep.input_pipeline import EvalBatches, TrainBatches, bucket_length, shard
-from data_prep.tasks import ner, swag
+from data_prep.tasks import conll, ner, swag
 from data_prep.tasks.featurize import Features
 
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 20), st.integers(0, 2**40))
@@ -320,7 +320,7 @@ def test_batches_of_windows_and_of_choices():
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
     tokenizer = BertTokenizer.from_vocab({token: i for i, token in enumerate(tokens)})
     sentences = [
-        ner.Sentence(f"t-{n}", list(letters[: n + 1]), ["B-X"] * (n + 1), [1] * (n + 1), 0)
+        conll.Sentence(f"t-{n}", list(letters[: n + 1]), ["B-X"] * (n + 1), [1] * (n + 1), 0)
         for n in range(5)
     ]
     windows = ner.featurize(sentences, ("O", "B-X", "I-X"), tokenizer, 16)

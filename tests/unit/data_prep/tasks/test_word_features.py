@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from bert_tf.tokenization import BertTokenizer
 from data_prep.input_pipeline import EvalBatches, eval_dataset
 from data_prep.tasks import word_features
-from data_prep.tasks.ner import Sentence, featurize
+from data_prep.tasks.conll import Sentence
+from data_prep.tasks.ner import featurize
 from data_prep.tasks.word_features import CHOICES, WordFeatures, combine, encode, layers_of, stored
 
 LETTERS = "abcdefghij"
