@@ -323,7 +323,7 @@ def test_output_folder_of_the_original_with_other_labels(tmp_path, run):
 def test_output_folder_of_a_model_of_another_size(trained, tmp_path, data, vocab_file):
     config = write_config(tmp_path / "config.json", num_hidden_layers=2)
     flags = ["--task_name=TSV", f"--data_dir={data}", f"--output_dir={trained}", config]
-    with refused(trained, "another model", "num_hidden_layers 1 -> 2"):
+    with refused(trained, "another model", "num_hidden_layers 3 -> 2"):
         main(*flags, f"--vocab_file={vocab_file}", "--do_train", "--train_batch_size=2")
 
 
