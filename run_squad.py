@@ -18,7 +18,7 @@ from bert_tf.cli import scripts
 from bert_tf.cli.command_line import CommandLine, CommandLineError, import_tensorflow
 from bert_tf.config import BertConfig
 from bert_tf.predictor import SQUAD_FILE
-from data_prep.squad import answers, evaluation, reading, windows
+from data_prep.squad import answers, evaluation, prediction_files, reading, windows
 from data_prep.squad.features import WindowFeatures
 
 # Keras and TensorFlow are imported where they are used: --help and a wrong flag answer at once.
@@ -585,7 +585,7 @@ def predict_into(folder: str, setup: Setup, models: Sequence[tuple[Setup, Any]])
     )
     nbest = paths.join(folder, "nbest_predictions.json")
     target = paths.join(folder, "predictions.json")
-    written = answers.write_predictions(
+    written = prediction_files.write_predictions(
         decoder(scored_examples(setup, models, report)),
         target,
         nbest,
@@ -609,8 +609,8 @@ def predict_into(folder: str, setup: Setup, models: Sequence[tuple[Setup, Any]])
         threshold, score = evaluation.best_threshold(
             gold, written.best_texts, written.null_odds, flags.tune_threshold
         )
-        texts = answers.apply_threshold(written.best_texts, written.null_odds, threshold)
-        answers.write_by_id(target, texts)
+        texts = prediction_files.apply_threshold(written.best_texts, written.null_odds, threshold)
+        prediction_files.write_by_id(target, texts)
         tuned = {"null_score_diff_threshold": threshold, "on": flags.predict_file}
         if not flags.ensemble and folder == flags.output_dir:
             write_setup(setup, {"null_score_diff_threshold": threshold, "tuned": tuned})

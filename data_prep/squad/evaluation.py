@@ -299,7 +299,7 @@ def best_threshold(
 
     Args:
       gold: the answers of the dev set.
-      best_texts: id -> the answer if the question is answered (`answers.Written.best_texts`).
+      best_texts: id -> the answer if the question is answered, of `prediction_files.Written`.
       null_odds: id -> null odds; the question is left unanswered if they are over the threshold.
       metric: "f1" or "exact".
 

@@ -11,7 +11,7 @@ from squad_plain import GOLDEN, golden_bytes, golden_lines, golden_tokenizer
 
 from bert_tf.tokenization import BertTokenizer
 from bert_tf.tokenization.wordpiece import BasicTokenizer
-from data_prep.squad import answers, reading, windows
+from data_prep.squad import answers, prediction_files, reading, windows
 from data_prep.squad.answers import Decoder, average_logits, best_answers
 from data_prep.squad.reading import Context, Example
 from data_prep.squad.windows import WindowMaker
@@ -63,14 +63,15 @@ def test_files_are_the_originals_byte_for_byte(tmp_path, folder, version, length
     files = ["predictions.json", "nbest_predictions.json"]
     if version_2:
         files.append("null_odds.json")
-    written = answers.write_predictions(decoder(scored), *(str(tmp_path / f) for f in files))
+    places = [str(tmp_path / file) for file in files]
+    written = prediction_files.write_predictions(decoder(scored), *places)
     for file in files:
         assert (tmp_path / file).read_bytes() == golden_bytes(f"{folder}/{file}"), file
     assert written.texts == json.loads(golden_bytes(f"{folder}/predictions.json"))
     if version_2:
         # The threshold can be applied afterwards as well.
-        again = answers.apply_threshold(written.best_texts, written.null_odds, threshold)
-        answers.write_by_id(str(tmp_path / "again.json"), again)
+        again = prediction_files.apply_threshold(written.best_texts, written.null_odds, threshold)
+        prediction_files.write_by_id(str(tmp_path / "again.json"), again)
         assert (tmp_path / "again.json").read_bytes() == golden_bytes(f"{folder}/predictions.json")
 
 
@@ -106,7 +107,7 @@ def test_edge_cases(case):
         assert nbest == case["result"]["nbest_predictions"]["c1"]
         return
     assert version_2
-    assert json.loads(answers._nbest_json(ours.nbest)) == [e._asdict() for e in ours.nbest]
+    assert json.loads(prediction_files._nbest_json(ours.nbest)) == [e._asdict() for e in ours.nbest]
     assert sum(entry.probability for entry in ours.nbest) == pytest.approx(1)
     if not its:
         assert (ours.text, ours.best_text, ours.null_odds) == ("", "", answers.NO_WINDOW_NULL_ODDS)
@@ -333,7 +334,7 @@ def test_an_ensemble_answers_what_its_models_agree_on():
 
 def test_files_of_no_questions(tmp_path):
     files = [tmp_path / name for name in ("p", "n", "o")]
-    answers.write_predictions(iter([]), *map(str, files))
+    prediction_files.write_predictions(iter([]), *map(str, files))
     assert [file.read_text() for file in files] == ["{}\n"] * 3
 
 
@@ -341,7 +342,7 @@ def test_nothing_is_written_if_decoding_fails(tmp_path):
     example, its = one_question()
     bad = Decoder(TOKENIZER)([(example, its, [], [])])
     with pytest.raises(ValueError, match="1 windows"):
-        answers.write_predictions(bad, str(tmp_path / "p"), str(tmp_path / "n"))
+        prediction_files.write_predictions(bad, str(tmp_path / "p"), str(tmp_path / "n"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -363,7 +364,7 @@ def test_json_is_what_the_json_module_writes(tmp_path_factory, entries):
         )
         for name, nbest in entries.items()
     ]
-    answers.write_predictions(iter(predictions), str(folder / "p"), str(folder / "n"))
+    prediction_files.write_predictions(iter(predictions), str(folder / "p"), str(folder / "n"))
     expected = {
         name: [answers.NBestAnswer(*each)._asdict() for each in nbest]
         for name, nbest in entries.items()
