@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+from bert_tf import errors
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -256,14 +258,14 @@ def atomic_write(path: str, mode: str = "w", newline: str | None = None) -> Iter
     (/dev/null, /dev/stdout) is written to as it is: a file must not take its place.
     """
     if not has_scheme(path) and _is_special(local(path)):
-        with open_file(path, mode, newline=newline) as handle:
+        with errors.writing(path), open_file(path, mode, newline=newline) as handle:
             yield handle
         return
     if not has_scheme(path):
         path = os.path.realpath(local(path))
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
-        with open_file(temporary, mode, newline=newline) as handle:
+        with errors.writing(path), open_file(temporary, mode, newline=newline) as handle:
             yield handle
             handle.flush()
             if not has_scheme(path):

@@ -29,13 +29,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from bert_tf import paths
+from bert_tf import errors, paths
 from bert_tf.tokenization import BertTokenizer
 from data_prep import corpus, instances, records
 from data_prep.corpus import Corpus, Document
 from data_prep.instances import Counts, RecordEncoder, Settings, Vocabulary
 from data_prep.packed_text import FileLayout, PackedText, Packer, token_dtype
-from data_prep.records import space_errors
 from data_prep.workers import Pool
 
 # Characters of a chunk: small ones first, so that a small corpus too has something for everyone.
@@ -384,7 +383,7 @@ class Worker:
             split = corpus.sentence_splitter(language) if language else None
             self._packer = Packer(self._tokenizer, self._token_settings.pre_segmented, split)
         text = self._packer.pack(documents)
-        with space_errors(path):
+        with errors.writing(path):
             text.save(path)
         counts = Counts()
         counts.add_text(text)
@@ -433,7 +432,7 @@ class Worker:
         in_bucket = np.bincount(thrown, minlength=buckets)
         sizes = np.zeros(buckets + 1, np.int64)
         np.add.at(sizes, thrown + 1, np.array([len(p) for p in packed], np.int64))
-        with space_errors(self._own_file), open(self._own_file, "ab") as file:
+        with errors.writing(self._own_file), open(self._own_file, "ab") as file:
             begin = file.tell()
             file.write(np.cumsum(sizes).astype("<i8").tobytes())
             file.write(b"".join([packed[i] for i in order]))
@@ -483,7 +482,7 @@ class Worker:
         result = []
         for shard, first, last in pieces:
             path = os.path.join(self._folder, f"records-{bucket}-{shard}")
-            with space_errors(path), open(path, "wb", 1 << 20) as file:
+            with errors.writing(path), open(path, "wb", 1 << 20) as file:
                 out: Any = records.compressor(file) if compress else file
                 for i in order[first:last]:
                     out.write(encode(packed[i]))

@@ -18,7 +18,7 @@ from typing import IO
 
 import numpy as np
 
-from bert_tf import paths
+from bert_tf import errors, paths
 from data_prep import records
 
 _HEADER = struct.Struct("<QI")
@@ -61,7 +61,7 @@ class RecordFiles:
                     local = os.path.join(folder, f"{number}.tfrecord")
                     # The folder may go once the files are mapped: their bytes stay.
                     with (
-                        records.space_errors(local, " in the folder for temporary files (TMPDIR)"),
+                        errors.writing(local, " in the folder for temporary files (TMPDIR)"),
                         records.open_records(file) as source,
                         open(local, "wb") as target,
                     ):

@@ -6,7 +6,6 @@ message that holds a map from names to lists of int64, float or bytes.
 """
 
 import contextlib
-import errno
 import gzip
 import os
 import posixpath
@@ -19,7 +18,7 @@ from typing import IO, Any
 import google_crc32c
 import numpy as np
 
-from bert_tf import paths
+from bert_tf import errors, paths
 
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -271,19 +270,6 @@ def output_files(patterns: str | Sequence[str]) -> list[str]:
     return files
 
 
-@contextlib.contextmanager
-def space_errors(path: str, hint: str = "") -> Iterator[None]:
-    """Makes "no space left" say where; other errors pass."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise OSError(
-            error.errno, f"{error.strerror} while writing; free some space{hint}", path
-        ) from error
-
-
 class Shards:
     """Writes a set of output files that get their names together, when all are complete.
 
@@ -311,7 +297,7 @@ class Shards:
         """Opens file `number` to be written, once."""
         file = self.files[number]
         temporary = self._temporary[file] = f"{file}.tmp-{os.getpid()}"
-        with space_errors(file), paths.open_file(temporary, "wb") as handle:
+        with errors.writing(file), paths.open_file(temporary, "wb") as handle:
             yield handle
             handle.flush()
             if not paths.has_scheme(file):

@@ -468,10 +468,7 @@ def write(prefix: str, config: BertConfig, tensors: Mapping[str, Any]) -> None:
             root = _objects(config, tensors, heads)
             # Its own files say that they were written once.
             root.save_counter.assign_add(1)
-            try:
-                root.write(staged)
-            except tf.errors.OpError as error:
-                raise OSError(f"{prefix} could not be written: {error}") from None
+            root.write(staged)
 
     original.publish(prefix, save)
 

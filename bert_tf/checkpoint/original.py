@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import paths
+from bert_tf import errors, paths
 
 STATE_FILE = "checkpoint"
 RELEASED_NAME = "bert_model.ckpt"
@@ -262,7 +262,19 @@ def publish(prefix: str, save: Callable[[str], None]) -> None:
     Args:
         prefix: where the checkpoint is to be; the folder is made, one of the same prefix replaced.
         save: writes a checkpoint at the prefix that it is given.
+
+    Raises:
+        OSError: TensorFlow cannot write it; nothing is left of it.
     """
+    import tensorflow as tf
+
+    try:
+        _publish_saved(prefix, save)
+    except tf.errors.OpError as error:
+        raise OSError(f"{prefix} could not be written: {errors.message(error)}") from None
+
+
+def _publish_saved(prefix: str, save: Callable[[str], None]) -> None:
     scheme = paths.scheme(prefix)
     if scheme == "gs":
         # TensorFlow writes there itself: data first, each object whole when it is closed.
@@ -301,16 +313,13 @@ def _as_array(name: str, value: Any) -> np.ndarray:
 def _save(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
     import tensorflow as tf
 
-    try:
-        with tf.device("/CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=prefix,
-                tensor_names=list(arrays),
-                shape_and_slices=[""] * len(arrays),
-                tensors=[tf.constant(array) for array in arrays.values()],
-            )
-    except tf.errors.OpError as error:
-        raise OSError(f"{prefix} could not be written: {_one_line(error)}.") from None
+    with tf.device("/CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=list(arrays),
+            shape_and_slices=[""] * len(arrays),
+            tensors=[tf.constant(array) for array in arrays.values()],
+        )
 
 
 def _sync(file: str) -> None:

@@ -17,6 +17,10 @@ from typing import Any
 
 from absl import flags, logging
 
+from bert_tf import errors
+
+_TRACEBACK = ("--traceback", "--traceback=true")
+
 
 class CommandLineError(ValueError):
     """The command line is not right; the message says what is and shows one that works."""
@@ -38,11 +42,6 @@ _NOISE = re.compile(
 )
 
 
-# Of a message about an error within a graph: where it was defined, and what nobody can act on.
-_WHERE_IN_GRAPH = re.compile(
-    r"Graph execution error:|Detected at node|  File \"|    |\s*\[\[|\s*\[Op:|Hint: If you want"
-    r"|.*root error\(s\) found|\d+ (successful operations|derived errors)"
-)
 # What makes a step smaller, in the order of docs/memory.md.
 _MEMORY_FLAGS = (
     "precision",
@@ -54,16 +53,6 @@ _MEMORY_FLAGS = (
     "predict_batch_size",
     "batch_size",
 )
-
-
-def tensorflow_message(error: Exception) -> str:
-    """Returns what an error of TensorFlow's says happened, in a line."""
-    text = str(getattr(error, "message", error))
-    lines = [line for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not _WHERE_IN_GRAPH.match(line)] or lines[:1]
-    # "(0) INTERNAL: " stands before each where there are several.
-    what = re.sub(r"^\s*\(\d+\) ", "", told[0]) if told else type(error).__name__
-    return re.sub(r" \[Op:\w+\]$", "", what).strip()
 
 
 def import_tensorflow() -> Any:
@@ -232,10 +221,23 @@ class CommandLine:
                 parts += textwrap.wrap(text, 88, initial_indent=" " * 6, subsequent_indent=" " * 6)
         return "\n".join(parts)
 
+    def _told(self, error: Exception) -> str | None:
+        """Returns what to say of an error that a user can mend, None for one of the code."""
+        if isinstance(error, MemoryError) or errors.is_of_memory(error):
+            what = errors.message(error) or "a number or a file may be too large"
+            return f"there is too little memory: {what}{self._smaller()}"
+        if isinstance(error, OverflowError | RecursionError):
+            return f"a number or a file is too large: {error}"
+        # TensorFlow's own errors (an address that cannot be reached) are no OSErrors.
+        mine = isinstance(error, ValueError | OSError | ImportError)
+        if mine or type(error).__module__.startswith("tensorflow."):
+            return errors.message(error)
+        return None
+
     def _smaller(self) -> str:
         """Returns what to do where a step does not fit into memory, by the flags there are."""
         known = [f"--{name}" for name in _MEMORY_FLAGS if name in self.flags]
-        if not known:
+        if not any(name.endswith("batch_size") for name in known):
             return ""
         return f"\nWhat makes a step smaller: {', '.join(known)} (docs/memory.md)"
 
@@ -256,25 +258,12 @@ class CommandLine:
             # The reader of the output went away (a pager that was left).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(141) from None
-        except (MemoryError, OverflowError, RecursionError) as error:
-            if "--traceback" in sys.argv:
-                raise
-            what = f"a number or a file is too large: {error or type(error).__name__}"
-            print(f"{self._name}: error: {what}", file=sys.stderr)
-            raise SystemExit(1) from None
-        except (ValueError, OSError, ImportError) as error:
-            if any(argument in ("--traceback", "--traceback=true") for argument in sys.argv):
-                raise
-            sys.stdout.flush()
-            print(f"{self._name}: error: {error}", file=sys.stderr)
-            raise SystemExit(1) from None
         except Exception as error:
-            # TensorFlow's own errors (an address that cannot be reached) are no OSErrors.
-            if not type(error).__module__.startswith("tensorflow.") or "--traceback" in sys.argv:
+            text = self._told(error)
+            if text is None or any(each in sys.argv for each in _TRACEBACK):
                 raise
-            text = tensorflow_message(error)
-            if type(error).__name__ == "ResourceExhaustedError":
-                text = f"there is too little memory: {text}{self._smaller()}"
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()  # It may be what cannot be written.
             print(f"{self._name}: error: {text}", file=sys.stderr)
             raise SystemExit(1) from None
         except KeyboardInterrupt:

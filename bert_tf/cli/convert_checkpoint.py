@@ -7,9 +7,11 @@ training run's checkpoint, unless --keep_optimizer is given; --to=original from 
 the files of a release. Heads go along, with their labels.
 """
 
+import contextlib
 import dataclasses
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -89,6 +91,10 @@ _LAYOUTS = {
 }
 
 
+# Of their checkpoints; Hugging Face's have none.
+_NAMES = {"original": original.RELEASED_NAME, "garden": garden.NAME}
+
+
 @dataclasses.dataclass(frozen=True)
 class _Task:
     """What is said beside a checkpoint of what it was trained for.
@@ -137,24 +143,25 @@ def main(argv: Sequence[str]) -> None:
     tensors = dict(restore.finite_values(checkpoint, report))
     task = _task(checkpoint, tensors)
     lower = _do_lower_case(flags, checkpoint, task)
-    if flags.to == "huggingface":
-        dropped = huggingface.write(
-            flags.output,
-            config,
-            tensors,
-            checkpoint.vocab_file,
-            lower,
-            task.labels,
-            task.kind,
-            None if CLI.given("do_lower_case") else task.settings.get("strip_accents"),
-        )
-        if dropped:
-            print(f"Left out, as this class of Hugging Face has no pooler: {', '.join(dropped)}.")
-            tensors = {name: value for name, value in tensors.items() if name not in dropped}
-    elif flags.to == "garden":
-        _write_garden(flags.output, config, tensors, checkpoint.vocab_file)
-    else:
-        _write_original(flags.output, config, tensors, checkpoint.vocab_file, task)
+    with _whole(flags.output, _files(flags.output, flags.to)) as folder:
+        if flags.to == "huggingface":
+            dropped = huggingface.write(
+                folder,
+                config,
+                tensors,
+                checkpoint.vocab_file,
+                lower,
+                task.labels,
+                task.kind,
+                None if CLI.given("do_lower_case") else task.settings.get("strip_accents"),
+            )
+        elif flags.to == "garden":
+            _write_garden(folder, config, tensors, checkpoint.vocab_file)
+        else:
+            _write_original(folder, config, tensors, checkpoint.vocab_file, task)
+    if flags.to == "huggingface" and dropped:
+        print(f"Left out, as this class of Hugging Face has no pooler: {', '.join(dropped)}.")
+        tensors = {name: value for name, value in tensors.items() if name not in dropped}
     print(f"Wrote {len(tensors)} tensors to {flags.output} in the {flags.to} layout.")
     named = any(label != f"LABEL_{number}" for number, label in enumerate(task.labels))
     if flags.to == "original" and named and not task.settings and names.heads_in(tensors):
@@ -190,23 +197,56 @@ def _check_output(flags: Any) -> None:
         raise CommandLineError(f"--output is a folder, not a prefix: {folder}.")
     if paths.exists(folder) and not paths.is_dir(folder):
         raise CommandLineError(f"--output={folder} is a file; name a folder.")
-    name = {"original": original.RELEASED_NAME, "garden": garden.NAME}.get(flags.to)
-    if name is None:
-        targets = huggingface.files_of(folder)
-    else:
+    name = _NAMES.get(flags.to)
+    if name is not None:
         latest = original.latest_checkpoint(folder)
         if latest is not None and paths.basename(latest) != name:
             raise CommandLineError(
                 f"--output={folder} holds the checkpoints of a run, the latest {latest}: what is "
                 f"written there would be taken for one of them. Give another --output."
             )
-        files = (restore.ORIGINAL_CONFIG_FILE, restore.VOCAB_FILE, TASK_FILE, SQUAD_FILE)
-        targets = [paths.join(folder, file) for file in (*files, f"{name}.index")]
-    existing = [path for path in targets if paths.exists(path)]
+    existing = [path for path in _files(folder, flags.to) if paths.exists(path)]
     if existing and not flags.overwrite:
         raise CommandLineError(
             f"{', '.join(existing)} would be replaced. Give another --output, or --overwrite."
         )
+
+
+def _files(folder: str, layout: str) -> list[str]:
+    """The files in a folder that make it a model of a layout, or tell of one."""
+    if layout not in _NAMES:
+        return huggingface.files_of(folder)
+    files = (restore.ORIGINAL_CONFIG_FILE, restore.VOCAB_FILE, TASK_FILE, SQUAD_FILE)
+    return [paths.join(folder, file) for file in (*files, f"{_NAMES[layout]}.index")]
+
+
+@contextlib.contextmanager
+def _whole(folder: str, replaced: Sequence[str]) -> Iterator[str]:
+    """Yields a folder to write to, whose files take their places in `folder` when all are there.
+
+    Until then `folder` is as it was. Of what was there in their place nothing is left: labels or a
+    vocabulary would pass for the new model's.
+    """
+    if paths.has_scheme(folder):
+        # Folders cannot be moved there; each file comes whole.
+        for path in replaced:
+            paths.remove(path)
+        yield folder
+        return
+    folder = paths.local(folder).rstrip("/")
+    aside = f"{folder}.incomplete"
+    shutil.rmtree(aside, ignore_errors=True)  # What a killed command may have left.
+    try:
+        yield aside
+        paths.make_dirs(folder)
+        for path in replaced:
+            paths.remove(path)
+        names = paths.list_dir(aside)
+        # What tells that there is a checkpoint comes last.
+        for name in sorted(names, key=lambda name: name.endswith(".index")):
+            paths.rename(paths.join(aside, name), paths.join(folder, name))
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _chosen(flags: Any) -> str:
@@ -320,7 +360,7 @@ def _check_activation(
         raise ValueError(
             f"{checkpoint.prefix} uses the exact GELU (gelu_erf), which {whose} layout does not "
             f"have: its gelu is the tanh form. Give --hidden_act=gelu to write it all the same; "
-            f"outputs then differ in the fourth digit, or not at all where the input's label was "
+            f"outputs then differ by about a thousandth, or not at all where the input's label was "
             f"wrong, as in Hugging Face copies of Google's own weights."
         )
     if hidden_act and checkpoint.kind == "huggingface":
@@ -328,7 +368,7 @@ def _check_activation(
         if before == "gelu_erf" and hidden_act == "gelu":
             _warn(
                 "the input says that it uses the exact GELU; it is written as gelu, the tanh "
-                "form. Outputs differ in the fourth digit unless the input's label was wrong."
+                "form. Outputs differ by about a thousandth unless the input's label was wrong."
             )
     if "layer_norm_eps" in config.to_dict():
         _warn(f"layer_norm_eps is {config.layer_norm_eps}; with {whose} layout it is always 1e-12.")
@@ -375,9 +415,6 @@ def _write_garden(
 
 
 def _write_beside(folder: str, config: BertConfig, vocab_file: str | None) -> None:
-    # Labels of what was there before would pass for the new model's.
-    for file in (TASK_FILE, SQUAD_FILE):
-        paths.remove(paths.join(folder, file))
     config.to_json_file(paths.join(folder, restore.ORIGINAL_CONFIG_FILE))
     if vocab_file:
         paths.copy(vocab_file, paths.join(folder, restore.VOCAB_FILE))

@@ -95,6 +95,7 @@ def windows(starts: tf.Tensor, sentences: tf.Tensor, room: int) -> Windows:
     state = (first, end, first, stop, first, stop, first, found)
     *_, found = tf.while_loop(lambda *state: tf.size(state[0]) > 0, step, state)
     rows = found.concat()
+    rows = tf.boolean_mask(rows, rows[:, 3] > rows[:, 2])  # As there, each counts a word.
     return Windows(*tf.unstack(tf.gather(rows, tf.argsort(rows[:, 2], stable=True)), axis=1))
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from absl import logging
 
-from bert_tf import paths
+from bert_tf import errors, paths
 from bert_tf.features import formats
 from bert_tf.features.extractor import Layer
 from bert_tf.features.formats import Record
@@ -80,10 +80,11 @@ class JsonLines:
 
     def write(self, records: Sequence[Record], progress: Progress) -> None:
         """Adds records; `progress` is how far they take the run, less `written`."""
-        for record in records:
-            self._file.write(formats.to_json(record, self._names).encode("ascii") + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with errors.writing(self.partial):
+            for record in records:
+                self._file.write(formats.to_json(record, self._names).encode("ascii") + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.progress = dataclasses.replace(progress, written=self._file.tell())
         _write_progress(self._state, self.progress, self._settings)
 
@@ -230,7 +231,7 @@ def _lock(descriptor: int, path: str) -> None:
 def _write_progress(path: str, progress: Progress, settings: Mapping[str, Any]) -> None:
     # Not by atomic_write: a name that is always the same leaves nothing behind in the end.
     temporary = f"{path}.new"
-    with paths.open_file(temporary, "w") as file:
+    with errors.writing(path), paths.open_file(temporary, "w") as file:
         json.dump({"progress": dataclasses.asdict(progress), "settings": settings}, file)
         file.flush()
         if not paths.has_scheme(path):

@@ -120,36 +120,36 @@ def train(
         # What an earlier command found the best is not to be compared with what comes now.
         state = {key: value for key, value in state.items() if not key.startswith("best_")}
     chief = distribution.is_chief(step.strategy)
-    events = progress_lib.Events(folder.folder, chief)
-    shown = progress_lib.Progress(total, done, schedule.per_step, schedule.log_steps, chief)
     every = evaluation.every if evaluation else 0
+    shown = progress_lib.Progress(total, done, schedule.per_step, schedule.log_steps, chief)
     try:
-        batches = iter(make_dataset(done, total))
-        logging.info("Compiling the training step; the first steps take a moment")
-        with _sigterm_noted() as terminated, distribution.naming_workers(step.strategy):
-            while done < total:
-                stop = schedule.next_stop(done, every)
-                metrics = step.run(batches, stop - done)
-                _check_finite(metrics, done, stop, folder)
-                done = stop
-                shown.update(done, metrics)
-                events.write(done, {**metrics, **shown.rates})
-                if evaluation and (done % every == 0 or done == total):
-                    _evaluate(step, evaluation, folder, events, state, done)
-                ends = step.agreement.any(terminated.is_set())
-                if ends or done == total or done % schedule.save_checkpoints_steps == 0:
-                    events.flush()
-                    folder.save(step, state)
-                if ends and done < total:
-                    logging.warning(
-                        "SIGTERM: saved at step %d of %d. The same command goes on from there.",
-                        done,
-                        total,
-                    )
-                    raise Preempted
-                shown.skip_time()
-                if after_loop is not None:
-                    after_loop(done)
+        with progress_lib.Events(folder.folder, chief) as events, contextlib.closing(shown):
+            batches = iter(make_dataset(done, total))
+            logging.info("Compiling the training step; the first steps take a moment")
+            with _sigterm_noted() as terminated, distribution.naming_workers(step.strategy):
+                while done < total:
+                    stop = schedule.next_stop(done, every)
+                    metrics = step.run(batches, stop - done)
+                    _check_finite(metrics, done, stop, folder)
+                    done = stop
+                    shown.update(done, metrics)
+                    events.write(done, {**metrics, **shown.rates})
+                    if evaluation and (done % every == 0 or done == total):
+                        _evaluate(step, evaluation, folder, events, state, done)
+                    ends = step.agreement.any(terminated.is_set())
+                    if ends or done == total or done % schedule.save_checkpoints_steps == 0:
+                        events.flush()
+                        folder.save(step, state)
+                    if ends and done < total:
+                        logging.warning(
+                            "SIGTERM: saved at step %d of %d. The same command goes on from there.",
+                            done,
+                            total,
+                        )
+                        raise Preempted
+                    shown.skip_time()
+                    if after_loop is not None:
+                        after_loop(done)
     except KeyboardInterrupt:
         latest = folder.latest()
         logging.warning(
@@ -160,9 +160,6 @@ def train(
             schedule.save_checkpoints_steps,
         )
         raise
-    finally:
-        shown.close()
-        events.close()
     return state
 
 

@@ -1,16 +1,17 @@
 """What a person sees of a run: a bar in a terminal, lines elsewhere, and TensorBoard's events."""
 
+import contextlib
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tqdm
 from absl import logging
 
-from bert_tf import paths
+from bert_tf import errors, paths
 
 _SHORT = {
     "_per_second": "/s",
@@ -122,11 +123,15 @@ class Events:
     """Writes scalars for TensorBoard into a folder.
 
     Where TensorFlow cannot write to the folder, events are written to a local one and copied at
-    each flush.
+    each flush. As a context manager it is closed at the end; an error that comes with another is
+    left out.
 
     Args:
       folder: where they go.
       writes: False writes nothing.
+
+    Raises:
+      OSError: they cannot be written, here and in each method.
     """
 
     def __init__(self, folder: str, writes: bool = True):
@@ -142,17 +147,38 @@ class Events:
         if not paths.tensorflow_reads(folder):
             self._staged = tempfile.TemporaryDirectory(prefix="bert_tf_events_")
             target = self._staged.name
-        self._writer = tf.summary.create_file_writer(target)
+        with self._naming():
+            self._writer = tf.summary.create_file_writer(target)
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except self._tf.errors.OpError as error:
+            raise OSError(
+                f"TensorBoard's events cannot be written to {self._folder}: {errors.message(error)}"
+            ) from None
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except OSError:
+            if kind is None:
+                raise
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes one value of each name."""
-        with self._writer.as_default():
+        with self._naming(), self._writer.as_default():
             for name, value in values.items():
                 self._tf.summary.scalar(name, value, step=step)
 
     def flush(self) -> None:
         """Brings what was written to the disk, or to where the folder is."""
-        self._writer.flush()
+        with self._naming():
+            self._writer.flush()
         if self._staged is not None:
             paths.make_dirs(self._folder)
             for name in os.listdir(self._staged.name):
@@ -161,6 +187,7 @@ class Events:
     def close(self) -> None:
         """Flushes and ends."""
         self.flush()
-        self._writer.close()
+        with self._naming():
+            self._writer.close()
         if self._staged is not None:
             self._staged.cleanup()

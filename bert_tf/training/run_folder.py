@@ -133,6 +133,7 @@ class RunFolder:
         return prefix
 
     def _write(self, step: TrainStep, state: Mapping[str, Any], prefix: str) -> None:
+        _check_there(self.folder)
         original.write(prefix, step.tensors())
         paths.write_json(f"{prefix}.state.json", {**state, **step.state()})
         earlier = [p for p in original.all_checkpoints(self.folder) if p != prefix]
@@ -167,6 +168,15 @@ def take_over(step: TrainStep, checkpoint: restore.Checkpoint, slots: bool, numb
         taken[name].assign(value)
 
 
+def _check_there(folder: str) -> None:
+    """Raises FileNotFoundError where a run's folder is gone, and what it began with in it."""
+    if not paths.has_scheme(folder) and not paths.is_dir(folder):
+        raise FileNotFoundError(
+            f"{folder} is gone: was it deleted while the run went on? Its configuration and its "
+            "checkpoints were in it. Start the run again."
+        )
+
+
 def replace_best(folder: str, model: Any, number: int, facts: Mapping[str, Any]) -> str:
     """Writes a model's weights to `folder`/best, in place of those that were there.
 
@@ -178,6 +188,7 @@ def replace_best(folder: str, model: Any, number: int, facts: Mapping[str, Any])
 
     Returns: the prefix.
     """
+    _check_there(folder)
     best = paths.join(folder, restore.BEST_FOLDER)
     paths.make_dirs(best)
     prefix = paths.join(best, f"model.ckpt-{number}")

@@ -37,20 +37,22 @@ def _fusion() -> kernels.Fusion:
 def token_rows(batch: dict[str, Any]) -> dict[str, Any]:
     """Returns what a batch tells of its rows, see `rows.TokenRows`.
 
-    What has no row is padding behind an example's last token, and no prediction's place: masks
-    with holes and examples without any token, which the original takes, are computed in full.
+    What has no row is padding behind an example's last token that no prediction with a weight
+    reads: masks with holes and examples without any token, which the original takes, are computed
+    in full.
     As much padding is computed too as makes the number of rows a multiple of a 32nd of all
     positions, and of 16 at least: each number is compiled for itself.
 
     Args:
-      batch: input_mask [B, T]; masked_lm_positions [B, P], if there are any.
+      batch: input_mask [B, T]; masked_lm_positions and masked_lm_weights [B, P], if there are any.
     """
     mask = tf.cast(batch["input_mask"] > 0, tf.int32)
     needed = (tf.cumsum(mask, axis=1, reverse=True) > 0) | (
         tf.reduce_max(mask, axis=1, keepdims=True) == 0
     )
     if "masked_lm_positions" in batch:
-        predicted = tf.one_hot(batch["masked_lm_positions"], tf.shape(mask)[1], True, False)
+        places = tf.where(batch["masked_lm_weights"] != 0, batch["masked_lm_positions"], -1)
+        predicted = tf.one_hot(places, tf.shape(mask)[1], True, False)
         needed |= tf.reduce_any(predicted, axis=1)  # of [B, P, T]
     is_needed = tf.reshape(needed, [-1])
     order = tf.concat([tf.where(is_needed)[:, 0], tf.where(~is_needed)[:, 0]], 0)

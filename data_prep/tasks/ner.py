@@ -291,7 +291,8 @@ def _windows(
                 starts, last, *shown[number + 1]
             ):
                 last += 1
-        result.append((begin, stop, counted, last))
+        if last > counted:  # A batch of windows that count nothing would have no loss.
+            result.append((begin, stop, counted, last))
         counted = last
     return result
 

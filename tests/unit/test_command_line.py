@@ -210,7 +210,7 @@ def in_graph(*lines):
                 "0 successful operations.",
                 "0 derived errors ignored. [Op:__inference_f_1]",
             ),
-            "INTERNAL:  the device is gone",
+            "INTERNAL: the device is gone",
         ),
         ("No such bucket [Op:ReadFile]", "No such bucket"),
         ("Graph execution error:\n", "Graph execution error:"),
@@ -258,9 +258,25 @@ def test_too_little_memory_names_the_flags_that_help(run, capsys, monkeypatch):
     )
 
 
-def test_a_traceback_on_request(run):
-    with pytest.raises(ValueError, match="the rate"):
-        run(failing(ValueError("the rate")), "--traceback")
+def test_a_full_disk_or_memory_of_python(run, capsys):
+    text = "{{function_node __wrapped__SaveV2}} m; No space left on device [Op:SaveV2]"
+    for error, told in [
+        (tf.errors.ResourceExhaustedError(None, None, text), "m; No space left on device; free "),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device; free some "),
+        (MemoryError("Unable to allocate 4 TiB"), "there is too little memory: Unable to allocat"),
+        (OverflowError("int too big"), "a number or a file is too large: int too big"),
+    ]:
+        with pytest.raises(SystemExit):
+            run(failing(error))
+        assert capsys.readouterr().err.startswith(f"script.py: error: {told}")
+
+
+@pytest.mark.parametrize("error", [ValueError, MemoryError, tf.errors.OpError])
+@pytest.mark.parametrize("flag", ["--traceback", "--traceback=true"])
+def test_a_traceback_on_request(run, error, flag):
+    error = error(None, None, "x", 1) if error is tf.errors.OpError else error("the rate")
+    with pytest.raises(type(error)):
+        run(failing(error), flag)
 
 
 def test_a_bug_keeps_its_traceback(run):

@@ -16,19 +16,21 @@ PACKAGES = ("bert_tf", "data_prep")
 
 # What each part of bert_tf may import of it, besides itself. A new part gets a line here.
 MAY_IMPORT: dict[str, set[str]] = {
-    "paths": set(),
+    "errors": set(),
+    "paths": {"errors"},
     "config": {"paths"},
     "tokenization": {"paths"},
     "modeling": {"config"},
     "optimization": set(),
-    "checkpoint": {"paths", "config", "modeling"},
-    "training": {"paths", "config", "modeling", "optimization", "checkpoint"},
-    "features": {"paths", "config", "tokenization", "modeling", "checkpoint"},
+    "checkpoint": {"errors", "paths", "config", "modeling"},
+    "training": {"errors", "paths", "config", "modeling", "optimization", "checkpoint"},
+    "features": {"errors", "paths", "config", "tokenization", "modeling", "checkpoint"},
     "predictor": {"paths", "config", "tokenization", "modeling", "checkpoint", "features"},
     "export": {"paths", "config", "tokenization", "modeling", "checkpoint", "predictor"},
     # Over HTTP; what it serves is handed to it.
     "serving": set(),
     "cli": {
+        "errors",
         "paths",
         "config",
         "tokenization",
@@ -44,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # The only parts of bert_tf that may import data_prep, and what data_prep may import of bert_tf.
 MAY_IMPORT_DATA_PREP = {"cli", "predictor", "export"}
-DATA_PREP_MAY_IMPORT = {"tokenization", "paths"}
+DATA_PREP_MAY_IMPORT = {"tokenization", "paths", "errors"}
 # Those of data_prep that are run by name (python -m data_prep.inspect) read flags as scripts do.
 DATA_PREP_PROGRAMS = {"data_prep/inspect.py"}
 

@@ -239,6 +239,41 @@ def test_weights_that_cannot_be_written_leave_the_folder_as_it_was(to, tmp_path,
     assert after["vocab.txt"] == b"y\n" * 120
 
 
+@pytest.mark.parametrize("to", ["original", "huggingface", "garden"])
+def test_a_disk_that_fills_up_later_leaves_nothing(to, tmp_path, monkeypatch):
+    vocab = tmp_path / "v.txt"
+    vocab.write_text("x\n" * 120)
+    flags_ = {"input": TINY, "output": tmp_path / "new", "to": to, "vocab_file": vocab}
+    flags_["hidden_act"] = "relu"
+
+    def full_disk(source, target):
+        raise OSError(28, "No space left on device", target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(paths, "copy", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            convert(**flags_)
+    assert list(tmp_path.iterdir()) == [vocab]
+    # What a command that was killed left is no hindrance.
+    (tmp_path / "new.incomplete").mkdir()
+    (tmp_path / "new.incomplete" / "left").touch()
+    convert(**flags_)
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert "vocab.txt" in names
+    assert "left" not in names
+    assert not (tmp_path / "new.incomplete").exists()
+    # A model without a vocabulary does not keep that of another.
+    vocab.unlink()
+    without = tmp_path / "without"
+    shutil.copytree(TINY, without, ignore=shutil.ignore_patterns("vocab.txt"))
+    del flags_["vocab_file"]
+    convert(**{**flags_, "input": without, "overwrite": True})
+    assert {path.name for path in (tmp_path / "new").iterdir()} == names - {
+        "vocab.txt",
+        "tokenizer_config.json",
+    }
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_no_numbers(value, tmp_path):
     source = erf_folder(tmp_path)

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -173,6 +174,31 @@ def test_a_full_disk_leaves_the_last_checkpoint(trainer, tmp_path, uninterrupted
     assert RunFolder(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-3")
     assert not list(tmp_path.glob("*-6*"))
     tiny.assert_same(train(trainer, tmp_path)[1], uninterrupted)
+
+
+def test_events_that_cannot_be_written(trainer, tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    def full(folder):
+        raise tf.errors.ResourceExhaustedError(None, None, f"{folder}; No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.summary, "create_file_writer", full)
+        with pytest.raises(OSError, match=r"events cannot be written.*No space left.*free some"):
+            train(trainer, tmp_path)
+
+
+def test_a_folder_that_is_deleted_meanwhile(trainer, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+
+    def delete(done):
+        if done == 3:
+            shutil.rmtree(folder)
+
+    with pytest.raises(FileNotFoundError, match="run is gone: was it deleted"):
+        train(trainer, folder, after_loop=delete)
+    assert not folder.exists()
 
 
 def test_a_finished_run(trainer, tmp_path, caplog):

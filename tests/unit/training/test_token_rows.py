@@ -24,16 +24,18 @@ masks = st.tuples(st.integers(1, 9), st.integers(1, 40)).flatmap(
 def test_what_is_read_has_a_row(mask, data):
     batch = {"input_mask": tf.constant(mask)}
     examples, length = mask.shape
-    predicted = np.zeros((examples, 0), np.int32)
+    predicted = weights = np.zeros((examples, 0), np.int32)
     if data.draw(st.booleans()):
         shape = (examples, data.draw(st.integers(1, 4)))
         predicted = data.draw(arrays(np.int32, shape, elements=st.integers(0, length - 1)))
+        weights = data.draw(arrays(np.float32, shape, elements=st.sampled_from([0.0, 0.5, 1.0])))
         batch["masked_lm_positions"] = tf.constant(predicted)
+        batch["masked_lm_weights"] = tf.constant(weights)
     needed = np.zeros(mask.shape, bool)
     for number, row in enumerate(mask):
         used = np.flatnonzero(row)
         needed[number, : used[-1] + 1 if len(used) else length] = True
-        needed[number, predicted[number]] = True
+        needed[number, predicted[number][weights[number] > 0]] = True
     needed = needed.reshape(-1)
 
     found = {name: value.numpy() for name, value in token_rows(batch).items()}
@@ -118,11 +120,14 @@ def test_outputs(causal):
         np.testing.assert_allclose(a.numpy()[kept], b.numpy()[kept], atol=2e-6)
 
 
-@pytest.mark.parametrize("what", ["gaps", "no token at all"])
+@pytest.mark.parametrize("what", ["gaps", "no token at all", "a place without a weight"])
 def test_a_training_step(what):
     batch = batch_with_gaps()
-    if what != "gaps":
+    if what == "no token at all":
         batch["input_mask"][:] = 0
+    if what == "a place without a weight":
+        batch["masked_lm_weights"][1, 1] = 0
+        assert not token_rows(batch)[rows.KEPT].numpy().reshape(4, 24)[1, 20]
     found = []
     for skip_padding in (False, True):
         model = BertPretrainer(tiny.CONFIG, seed=2)

@@ -164,6 +164,7 @@ def test_each_word_is_predicted_once(sizes, room, document_context):
     starts = features.word_starts
     bounds = features.sentence_starts
     for first, end, counted, counted_end in features.windows.tolist():
+        assert counted < counted_end
         own = np.searchsorted(bounds, counted, "right") - 1
         if not document_context:
             assert bounds[own] <= first <= end <= bounds[own + 1]
