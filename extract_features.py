@@ -251,7 +251,9 @@ def report(flags: Any, done: features.Progress) -> None:
             flags.max_seq_length,
         )
     if done.blank:
-        logging.info("%d lines hold no token; they have the features of [CLS] [SEP]", done.blank)
+        logging.info(
+            "Lines that hold no token and have the features of [CLS] [SEP]: %d", done.blank
+        )
     logging.info("Wrote %s", flags.output_file)
 
 

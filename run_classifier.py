@@ -187,6 +187,7 @@ class Setup:
 def main(argv: Sequence[str]) -> dict[str, Any]:
     """Runs the command; returns the metrics of the evaluation, if there was one."""
     flags = CLI.parse(argv)
+    scripts.take_saved_settings(CLI, flags, TASK_FILE, ("max_seq_length", "truncation"))
     check_flags(flags)
     import_tensorflow()
 

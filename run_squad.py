@@ -139,7 +139,8 @@ class Setup:
 def main(argv: Sequence[str]) -> dict[str, Any]:
     """Runs the command; returns the scores, if there were any."""
     flags = CLI.parse(argv)
-    take_saved_settings(flags)
+    first = flags.ensemble.split(",")[0].strip() if flags.ensemble else None
+    scripts.take_saved_settings(CLI, flags, SQUAD_FILE, SAVED, first)
     check_flags(flags)
     import_tensorflow()
 
@@ -175,21 +176,6 @@ SAVED = (
     "doc_stride",
     "max_query_length",
 )
-
-
-def take_saved_settings(flags: Any) -> None:
-    """Sets flags that were not given to what the run in --output_dir was trained with."""
-    if flags.do_train or not flags.output_dir:
-        return
-    folder = flags.ensemble.split(",")[0].strip() if flags.ensemble else flags.output_dir
-    saved = scripts.read_if_there(paths.join(folder, SQUAD_FILE)) or {}
-    taken = []
-    for name in SAVED:
-        if name in saved and not CLI.given(name) and saved[name] != getattr(flags, name):
-            flags[name].value = saved[name]
-            taken.append(f"--{name}={saved[name]}")
-    if taken:
-        logging.info("As the run in %s was trained: %s", folder, ", ".join(taken))
 
 
 def check_flags(flags: Any) -> None:

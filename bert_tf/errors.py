@@ -69,8 +69,9 @@ def _of_tensorflow(text: str) -> str:
     """Returns what happened, of a message of TensorFlow's that may say where in a graph first."""
     lines = [line for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not _WHERE_IN_GRAPH.match(line)] or lines[:1]
-    what = " ".join(told[0].split()) if told else ""
-    # "(0) INTERNAL: " stands before each of several; the op's name before and behind.
-    what = re.sub(r"^\(\d+\) ", "", what)
+    if told and re.match(r"\s*\(0\) ", told[0]):
+        told = told[:1]  # The first of several, each of which is numbered.
+    what = " ".join(" ".join(told).split()).removeprefix("(0) ")
+    # The op's name stands before and behind.
     what = re.sub(r"^\{\{function_node [^}]*\}\} ", "", what)
     return re.sub(r" ?\[Op:\w+\]( name:.*)?$", "", what)

@@ -69,7 +69,15 @@ def _fs(path: str) -> tuple[Any, str]:
             f"{path}: paths that begin with {scheme(path)}:// need fsspec and its driver; "
             f"install them with: pip install fsspec[{scheme(path)}]"
         ) from error
-    return fsspec.core.url_to_fs(path)
+    try:
+        return fsspec.core.url_to_fs(path)
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: paths that begin with {scheme(path)}:// need a driver ({error}); "
+            f"install it with: pip install fsspec[{scheme(path)}]"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{path} is no address that fsspec reads: {error}") from error
 
 
 def _full(path: str, inner: str, found: str) -> str:
@@ -275,6 +283,25 @@ def atomic_write(path: str, mode: str = "w", newline: str | None = None) -> Iter
         with contextlib.suppress(OSError):
             remove(temporary)
         raise
+
+
+def check_writable(folder: str, flag: str) -> None:
+    """Makes a folder and writes to it, so that a run does not find out after its first hour.
+
+    Raises:
+      OSError: names the folder and what to do: to give another `flag`, among others.
+    """
+    probe = join(folder, ".writable")
+    try:
+        make_dirs(folder)
+        with open_file(probe, "w") as handle:
+            handle.write("")
+        remove(probe)
+    except OSError as error:
+        raise OSError(
+            f"cannot write to the output folder {folder}: {error.strerror or error}; "
+            f"give another {flag}, or change the folder's permissions"
+        ) from error
 
 
 def read_json(path: str) -> dict[str, Any]:

@@ -69,8 +69,13 @@ def import_tensorflow() -> Any:
 @contextlib.contextmanager
 def _filtered_stderr() -> Iterator[None]:
     sys.stderr.flush()
-    original = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
+    with contextlib.ExitStack() as stack:
+        try:
+            kept = stack.enter_context(tempfile.TemporaryFile())
+        except OSError:
+            yield  # There is no place for it: a machine whose disks are read-only.
+            return
+        original = os.dup(2)
         os.dup2(kept.fileno(), 2)
         try:
             yield

@@ -274,6 +274,41 @@ def read_settings(folder: str, name: str) -> dict[str, Any] | None:
     return None if path is None else paths.read_json(path)
 
 
+def take_saved_settings(
+    cli: CommandLine, flags: Any, name: str, settings: Iterable[str], folder: str | None = None
+) -> None:
+    """Sets flags that were not given to what the weights were trained with, where none are trained.
+
+    Args:
+      cli: the script's command line.
+      flags: its flags.
+      name: of the file in which the script keeps a run's settings.
+      settings: the flags that it holds.
+      folder: the run's; by default --output_dir or, where that has no such file, the folder of
+        --init_checkpoint.
+    """
+    if flags.do_train:
+        return
+    folders = [folder] if folder else [flags.output_dir, flags.init_checkpoint]
+    if not folder and flags.init_checkpoint and not paths.is_dir(flags.init_checkpoint):
+        folders[1] = paths.dirname(flags.init_checkpoint) or "."
+    found = ((each, read_settings(each, name)) for each in folders if each)
+    where, saved = next(((each, read) for each, read in found if read), ("", {}))
+    taken, other = [], []
+    for setting in settings:
+        if setting not in saved or saved[setting] == getattr(flags, setting):
+            continue
+        if cli.given(setting):
+            other.append(f"--{setting}={getattr(flags, setting)} (then {saved[setting]})")
+            continue
+        flags[setting].value = saved[setting]
+        taken.append(f"--{setting}={saved[setting]}")
+    if taken:
+        logging.info("As the run in %s was trained: %s", where, ", ".join(taken))
+    if other:
+        logging.info("Other than the run in %s was trained: %s", where, ", ".join(other))
+
+
 def check_case(checkpoint: str, lower: bool) -> None:
     """Checks do_lower_case against what the name of the checkpoint's folder says."""
     folder = checkpoint if paths.is_dir(checkpoint) else paths.dirname(checkpoint)
@@ -386,14 +421,14 @@ def output_folder(flags: Any, strategy: Any) -> Iterator[None]:
       distribution.WorkerLostError: another worker does not answer any more.
     """
     from bert_tf.training import distribution
-    from bert_tf.training.run_folder import check_writable, locked
+    from bert_tf.training.run_folder import locked
 
     with distribution.naming_workers(strategy):
         if not distribution.is_chief(strategy):
             check_workers(flags, strategy)
             yield
             return
-        check_writable(flags.output_dir)
+        paths.check_writable(flags.output_dir, "--output_dir")
         with locked(flags.output_dir):
             check_workers(flags, strategy)
             yield

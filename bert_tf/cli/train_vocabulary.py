@@ -283,6 +283,11 @@ def main(argv: Sequence[str]) -> Coverage:
         if getattr(flags, name) > _LARGEST:
             raise CommandLineError(f"--{name}={getattr(flags, name)}: give at most {_LARGEST}")
     _library()
+    if not paths.has_scheme(flags.output_file):
+        folder = paths.dirname(flags.output_file)
+        while folder and not paths.exists(folder):
+            folder = paths.dirname(folder)
+        paths.check_writable(folder or ".", "--output_file")
     start = time.monotonic()
     basic = BasicTokenizer(
         flags.do_lower_case, {"auto": None, "true": True, "false": False}[flags.strip_accents]

@@ -174,11 +174,12 @@ class Parts:
         }
         paths.write_json(paths.join(self.partial, _INFO), info)
         if paths.has_scheme(self._path):
+            # All are copied before one is deleted: a run that ends here goes on with the copies.
             for name in [*sorted(known), _INFO]:
-                source = paths.join(self.partial, name)
-                paths.copy(source, paths.join(self._path, name))
-                paths.remove(source)
-            paths.remove(self._state)
+                paths.copy(paths.join(self.partial, name), paths.join(self._path, name))
+            # What tells of a run to go on with goes first.
+            for name in [_PROGRESS, *sorted(known), _INFO]:
+                paths.remove(paths.join(self.partial, name))
         else:
             paths.rename(self.partial, self._path)
             paths.remove(paths.join(self._path, _PROGRESS))
@@ -288,7 +289,7 @@ def check_output(path: str, output_format: str, inputs: Sequence[str]) -> None:
         if (_real(path) == _real(each)) if local else path == each:
             raise ValueError(f"The output file {path} is also read; give another --output_file.")
     if output_format != "jsonl":
-        if paths.exists(path):
+        if paths.exists(path) and not _is_half_copied(path):
             raise ValueError(
                 f"{path} is there already; {output_format} output is a new folder of that name. "
                 "Delete it, or give another --output_file."
@@ -309,6 +310,15 @@ def check_output(path: str, output_format: str, inputs: Sequence[str]) -> None:
                 f"cannot write {path}: {error.strerror}; give another --output_file, or make its "
                 "folder and the permissions right"
             ) from error
+
+
+def _is_half_copied(path: str) -> bool:
+    """Tells whether an address holds what a run that ended in `Parts.finish` copied there."""
+    return (
+        paths.has_scheme(path)
+        and not paths.exists(paths.join(path, _INFO))
+        and paths.exists(paths.join(f"{path.rstrip('/')}.partial", _PROGRESS))
+    )
 
 
 def _real(path: str) -> str:

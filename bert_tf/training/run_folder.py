@@ -22,25 +22,6 @@ from bert_tf.training.step import TrainStep
 BEST_FILE = "best.json"
 
 
-def check_writable(folder: str) -> None:
-    """Makes the folder and writes to it, so that a run does not find out after its first hour.
-
-    Raises:
-      OSError: names the folder and what to do.
-    """
-    probe = paths.join(folder, ".writable")
-    try:
-        paths.make_dirs(folder)
-        with paths.open_file(probe, "w") as handle:
-            handle.write("")
-        paths.remove(probe)
-    except OSError as error:
-        raise OSError(
-            f"cannot write to the output folder {folder}: {error.strerror or error}; "
-            "give another --output_dir, or change the folder's permissions"
-        ) from error
-
-
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
     """Keeps other processes out of an output folder for the block's time.

@@ -290,12 +290,6 @@ def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -
         )
     if doc_stride < 1:
         raise ValueError(f"doc_stride={doc_stride}: it must be at least 1.")
-    if doc_stride >= max_seq_length - 3:
-        raise ValueError(
-            f"doc_stride={doc_stride}: the windows would not overlap, since a window of "
-            f"max_seq_length={max_seq_length} shows at most {max_seq_length - 3} tokens of the "
-            f"context; take a smaller doc_stride, {max(1, (max_seq_length - 3) // 3)} for example."
-        )
 
 
 def _spans(size: int, room: int, stride: int) -> list[tuple[int, int, np.ndarray | None]]:

@@ -574,21 +574,23 @@ def test_evaluation_while_training_keeps_the_best(tmp_path, sentiment, small_mod
     assert min(losses) < max(losses)
 
 
-def test_tokenization_is_remembered(tmp_path, small_model):
+def test_how_texts_are_read_is_remembered(tmp_path, small_model):
     write_rows(tmp_path / "train.tsv", [("text", "label"), ("Été A", "1"), ("x", "0")])
-    write_rows(tmp_path / "test.tsv", [("text",), ("Été A",)])
+    write_rows(tmp_path / "test.tsv", [("text",), ("Été A" + " good bad one" * 20,)])
     output = tmp_path / "run"
     flags = task_flags("TSV", tmp_path, output)
     more = ["--nodo_lower_case", "--never_split=[MASK]", "--train_batch_size=2"]
+    more += ["--truncation=tail"]
     main(*flags, f"--init_checkpoint={small_model}", *more, "--num_train_epochs=1", "--do_train")
     settings = task_settings(output)
     assert (settings["do_lower_case"], settings["never_split"]) == (False, ["[MASK]"])
     main(*flags, "--do_predict")
     expected = (output / "test_results.tsv").read_text()
-    main(*flags, "--do_predict", "--nodo_lower_case", "--never_split=[MASK]")
+    main(*flags, "--do_predict", *more)
     assert (output / "test_results.tsv").read_text() == expected
-    main(*flags, "--do_predict", "--do_lower_case")
-    assert (output / "test_results.tsv").read_text() != expected
+    for other in ("--do_lower_case", "--max_seq_length=20", "--truncation=head"):
+        main(*flags, "--do_predict", other)
+        assert (output / "test_results.tsv").read_text() != expected
 
 
 def test_addresses(sentiment, small_model, tmp_path):

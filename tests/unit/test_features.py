@@ -367,6 +367,39 @@ def test_a_later_run_goes_on(tmp_path, output_format):
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_run_that_ends_as_its_files_get_their_place_goes_on(tmp_path, monkeypatch):
+    path = f"memory://features/{tmp_path.name}"
+    output = features.open_output(path, "npz", (-1, -2), SETTINGS)
+    expected = write(output, 0, 3) + write(output, 3, 2)
+    copy, left = paths.copy, [1]
+
+    def copy_one(source, target):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError("the network is gone")
+        copy(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(paths, "copy", copy_one)
+        with pytest.raises(OSError, match="the network"):
+            output.finish()
+    output.close()
+    assert paths.list_dir(path) == ["part-00000.npz"]
+    features.check_output(path, "npz", [])
+    output = features.open_output(path, "npz", (-1, -2), SETTINGS)
+    assert output.progress.lines == 5
+    output.finish()
+    assert_same(features.read_features(path), expected)
+    with pytest.raises(ValueError, match="there already"):
+        features.check_output(path, "npz", [])
+    # Of another run, or of none, what lies there is not written over.
+    other = f"memory://features/{tmp_path.name}-other"
+    with paths.open_file(f"{other}/part-00000.npz", "wb") as file:
+        file.write(b"mine")
+    with pytest.raises(ValueError, match="there already"):
+        features.check_output(other, "npz", [])
+
+
 def test_nothing_is_left_of_a_run_that_did_nothing(tmp_path, output_format):
     leave(features.open_output(str(tmp_path / "out"), output_format, (-1, -2), SETTINGS))
     assert list(tmp_path.iterdir()) == []

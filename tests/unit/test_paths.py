@@ -1,12 +1,13 @@
 import builtins
 import os
+import re
 import stat
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf import paths
+from bert_tf import errors, paths
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -314,3 +315,49 @@ def test_a_folder_below_a_file(tmp_path, inner):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         paths.make_dirs(str(tmp_path / "file" / inner))
+
+
+def test_check_writable(tmp_path):
+    paths.check_writable(str(tmp_path / "a/b"), "--output_dir")
+    assert list((tmp_path / "a/b").iterdir()) == []
+
+
+@pytest.mark.parametrize("inner", ["", "out", "out/deeper"])
+def test_a_folder_that_cannot_be_written(tmp_path, inner):
+    # Below a file: permissions would not stop root.
+    file = tmp_path / "file"
+    file.write_text("kept")
+    folder = str(file / inner) if inner else str(file)
+    message = f"cannot write to the output folder {re.escape(folder)}: .*give another --output_dir"
+    with pytest.raises(OSError, match=message):
+        paths.check_writable(folder, "--output_dir")
+    assert file.read_text() == "kept"
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    path = str(tmp_path / "out")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(errors.WriteError, match=rf"No space left.*free some space.*{path}"):
+        paths.write_json(path, {"a": 1})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["ram", "nothing-of-the-kind"])
+def test_an_address_of_no_kind(kind):
+    with pytest.raises(ValueError, match=rf"{kind}://a/b is no address that fsspec reads"):
+        paths.exists(f"{kind}://a/b")
+
+
+def test_a_driver_that_is_missing(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+
+    def without(path):
+        raise ModuleNotFoundError("No module named 'pyarrow'")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", without)
+    message = r"hdfs://a/b: .* need a driver \(No module named 'pyarrow'\).*fsspec\[hdfs\]"
+    with pytest.raises(ImportError, match=message):
+        paths.exists("hdfs://a/b")

@@ -440,7 +440,7 @@ def test_the_wrong_class(cls, kind, folders):
         ("classification", "max_seq_length", 65, "max_position_embeddings"),
         ("question_answering", "max_seq_length", 65, "max_position_embeddings"),
         ("question_answering", "doc_stride", "8", "doc_stride is '8'"),
-        ("question_answering", "doc_stride", 31, "doc_stride=31"),
+        ("question_answering", "doc_stride", 0, "doc_stride is 0; it must be an integer of 1"),
         ("question_answering", "null_score_diff_threshold", None, "a finite number"),
         ("question_answering", "null_score_diff_threshold", float("nan"), "a finite number"),
     ],

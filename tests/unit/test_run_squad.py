@@ -125,7 +125,6 @@ PREDICT = ["--do_predict", "--predict_file=p"]
         ([*TRAIN, "--max_query_length=381"], ["max_query_length=381", "max_seq_length=384"]),
         ([*TRAIN, "--max_query_length=0"], ["max_query_length=0", "at least 1"]),
         ([*TRAIN, "--doc_stride=0"], ["doc_stride=0", "at least 1"]),
-        ([*PREDICT, "--doc_stride=381"], ["doc_stride=381", "would not overlap", "127"]),
         ([*PREDICT, "--tune_threshold=f1"], ["--tune_threshold", "--version_2_with_negative"]),
         (
             [*TRAIN, "--tune_threshold=f1", "--version_2_with_negative"],
@@ -190,19 +189,6 @@ def test_window_features():
     other = Example("q", "who", Context("ann wrote ann saw"), "ann", 0, 0)
     other = WindowFeatures(list(windows.make_windows([other], tokenizer, 7, 2, 2, True)), 7)
     assert other.fingerprint() != features.fingerprint() == WindowFeatures(made, 7).fingerprint()
-
-
-def test_a_trained_folder_says_how_its_texts_are_cut(tmp_path):
-    settings = {"character_level": True, "max_seq_length": 96, "doc_stride": 32}
-    (tmp_path / "squad.json").write_text(json.dumps(settings))
-    command = ["run_squad.py", f"--output_dir={tmp_path}", "--doc_stride=16"]
-    flags = run_squad.CLI.parse([*command, "--do_predict"])
-    run_squad.take_saved_settings(flags)
-    assert (flags.character_level, flags.max_seq_length, flags.doc_stride) == (True, 96, 16)
-    # A command that trains says for itself.
-    flags = run_squad.CLI.parse([*command, "--do_train"])
-    run_squad.take_saved_settings(flags)
-    assert (flags.character_level, flags.max_seq_length) == (False, 384)
 
 
 def test_a_run_is_resumed_with_texts_cut_as_before(tmp_path):

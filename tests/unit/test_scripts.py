@@ -1,5 +1,6 @@
 """What the run_*.py scripts share."""
 
+import json
 import logging
 import pathlib
 import types
@@ -7,6 +8,7 @@ import types
 import pytest
 import tiny
 
+import run_squad
 from bert_tf import paths
 from bert_tf.checkpoint import original
 from bert_tf.cli import scripts
@@ -240,3 +242,33 @@ def test_tokenizer_settings_are_read_again(tmp_path):
     assert scripts.tokenizer_settings(make()) == settings
     # A flag wins.
     assert make("--do_lower_case").do_lower_case is True
+
+
+NAMES = ("character_level", "max_seq_length", "doc_stride")
+
+
+@pytest.mark.parametrize("where", ["output_dir", "init_checkpoint", "its best", "given"])
+def test_a_trained_folder_says_how_its_texts_are_cut(tmp_path, where, caplog):
+    settings = {"character_level": True, "max_seq_length": 96, "doc_stride": 32}
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "squad.json").write_text(json.dumps(settings))
+    flag = {
+        "output_dir": f"--output_dir={run}",
+        "init_checkpoint": f"--init_checkpoint={run}/model.ckpt-3",
+        "its best": f"--init_checkpoint={run}/best/model.ckpt-2",
+        "given": f"--output_dir={tmp_path}",
+    }[where]
+    command = ["run_squad.py", f"--output_dir={tmp_path / 'new'}", flag, "--doc_stride=16"]
+    folder = str(run) if where == "given" else None
+    flags = run_squad.CLI.parse([*command, "--do_predict"])
+    with caplog.at_level("INFO", logger="absl"):
+        scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folder)
+    assert (flags.character_level, flags.max_seq_length, flags.doc_stride) == (True, 96, 16)
+    assert "was trained: --character_level=True, --max_seq_length=96" in caplog.text
+    assert "Other than the run" in caplog.text
+    assert "--doc_stride=16 (then 32)" in caplog.text
+    # A command that trains says for itself.
+    flags = run_squad.CLI.parse([*command, "--do_train"])
+    scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folder)
+    assert (flags.character_level, flags.max_seq_length) == (False, 384)

@@ -1,5 +1,4 @@
 import json
-import re
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from bert_tf.checkpoint.restore import RestoreError
 from bert_tf.modeling.losses import classifier_loss
 from bert_tf.modeling.models import BertClassifier
 from bert_tf.optimization import BertAdam, WarmupDecay
-from bert_tf.training.run_folder import RunFolder, check_writable, replace_best, take_over
+from bert_tf.training.run_folder import RunFolder, replace_best, take_over
 from bert_tf.training.step import TrainStep
 
 
@@ -185,20 +184,3 @@ def test_replace_best(trainer, tmp_path):
         assert facts == {"f1": number / 4, "step": number}
     # Weights alone: no slots, no step.
     assert original.Reader(str(tmp_path / "best")).shapes.keys() == trainer.variables.keys()
-
-
-def test_check_writable(tmp_path):
-    check_writable(str(tmp_path / "a/b"))
-    assert list((tmp_path / "a/b").iterdir()) == []
-
-
-@pytest.mark.parametrize("inner", ["", "out", "out/deeper"])
-def test_a_folder_that_cannot_be_written(tmp_path, inner):
-    # Below a file: permissions would not stop root.
-    file = tmp_path / "file"
-    file.write_text("kept")
-    folder = str(file / inner) if inner else str(file)
-    message = f"cannot write to the output folder {re.escape(folder)}: .*give another --output_dir"
-    with pytest.raises(OSError, match=message):
-        check_writable(folder)
-    assert file.read_text() == "kept"
