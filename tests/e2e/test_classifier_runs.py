@@ -576,7 +576,7 @@ def test_evaluation_while_training_keeps_the_best(tmp_path, sentiment, small_mod
 
 def test_how_texts_are_read_is_remembered(tmp_path, small_model):
     write_rows(tmp_path / "train.tsv", [("text", "label"), ("Été A", "1"), ("x", "0")])
-    write_rows(tmp_path / "test.tsv", [("text",), ("Été A" + " good bad one" * 20,)])
+    write_rows(tmp_path / "test.tsv", [("text",), ("Été A" + " good bad one" * 20 + " Été A",)])
     output = tmp_path / "run"
     flags = task_flags("TSV", tmp_path, output)
     more = ["--nodo_lower_case", "--never_split=[MASK]", "--train_batch_size=2"]
