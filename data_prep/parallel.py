@@ -686,8 +686,8 @@ def _check_space(folder: str, needed: int) -> None:
     # The records, about 2.5 times as large, are written while the instances are still there.
     if free < needed:
         raise OSError(
-            f"about {needed / 1e9:.1f} GB are needed for temporary files in {folder}, and only "
-            f"{free / 1e9:.1f} GB are free; name a folder on a larger disk with --work_dir."
+            f"about {needed / 1e6:,.1f} MB are needed for temporary files in {folder}, and only "
+            f"{free / 1e6:,.1f} MB are free; name a folder on a larger disk with --work_dir."
         )
 
 

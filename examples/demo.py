@@ -28,6 +28,14 @@ PAIRS = {
         "On Saturday, Emma sold David a small camera for 80 dollars.",
         "On Wednesday, a small camera was sold to David by Emma for 200 dollars.",
     ): "different",
+    (
+        "The train from Berlin to Prague was late because of the snow.",
+        "Because of the snow, the Berlin to Prague train was late.",
+    ): "paraphrase",
+    (
+        "The train from Berlin to Prague was late because of the snow.",
+        "The train from Prague to Berlin was late because of the snow.",
+    ): "different",
 }
 
 

@@ -111,7 +111,8 @@ def optimizer_flags(cli: CommandLine) -> None:
             "gradient_accumulation_steps",
             1,
             "Parts of a batch that are computed one after another, for batches that do not fit "
-            "into memory; the result is that of the whole batch.",
+            "into memory; the gradient is that of the whole batch, but each part draws dropout's "
+            "masks for itself.",
             1,
         )
         cli.boolean(

@@ -94,7 +94,8 @@ class Progress:
         self.rates = {name: done * amount / seconds for name, amount in self._per_step.items()}
         if not self._shows:
             return
-        text = describe({**metrics, **self.rates})
+        # Those of the first loop hold the time of tracing and compiling.
+        text = describe(metrics if self._first_loop else {**metrics, **self.rates})
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(done)

@@ -95,8 +95,8 @@ def test_lines_of_a_log(clock, lines):
     shown.close()
     metrics = "loss 0.5, lr 1.00e-04, examples/s 8"
     assert lines() == [
-        # The first at once: it tells that the run works.
-        f"step 30 of 100: {metrics}",
+        # The first at once: it tells that the run works. Its rate would be that of compiling.
+        "step 30 of 100: loss 0.5, lr 1.00e-04",
         f"step 60 of 100: {metrics}, 0:00:40 left",
         f"step 90 of 100: {metrics}, 0:00:10 left",
         f"step 100 of 100: {metrics}, 0:00:00 left",
