@@ -29,7 +29,11 @@ class WriteError(OSError):
 def writing(path: str, hint: str = "") -> Iterator[None]:
     """Within the block, errors of a full disk say what is written and what to do.
 
-    The system names no file in them. `hint` is put behind.
+    The system names no file in them.
+
+    Args:
+      path: what is written.
+      hint: put behind "while writing".
 
     Raises:
       WriteError: there is no space, the file is too large, or too many are open.
@@ -42,7 +46,7 @@ def writing(path: str, hint: str = "") -> Iterator[None]:
         advice = _ADVICE.get(error.errno or 0)
         if not advice:
             raise
-        text = f"{error.strerror} while writing; {advice}{hint}"
+        text = f"{error.strerror} while writing{hint}; {advice}"
         raise WriteError(error.errno, text, path) from error
 
 

@@ -232,7 +232,7 @@ class CommandLine:
             what = errors.message(error) or "a number or a file may be too large"
             return f"there is too little memory: {what}{self._smaller()}"
         if isinstance(error, OverflowError | RecursionError):
-            return f"a number or a file is too large: {error}"
+            return f"a number or a file is too large: {error or type(error).__name__}"
         # TensorFlow's own errors (an address that cannot be reached) are no OSErrors.
         mine = isinstance(error, ValueError | OSError | ImportError)
         if mine or type(error).__module__.startswith("tensorflow."):

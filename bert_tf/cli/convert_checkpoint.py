@@ -9,6 +9,7 @@ the files of a release. Heads go along, with their labels.
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -233,7 +234,7 @@ def _whole(folder: str, replaced: Sequence[str]) -> Iterator[str]:
             paths.remove(path)
         yield folder
         return
-    folder = paths.local(folder).rstrip("/")
+    folder = os.path.realpath(paths.local(folder))
     aside = f"{folder}.incomplete"
     shutil.rmtree(aside, ignore_errors=True)  # What a killed command may have left.
     try:

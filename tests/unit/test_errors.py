@@ -20,7 +20,7 @@ def test_what_cannot_be_written_is_named(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     text = f"[Errno 28] No space left on device while writing{FREE}: 'inner'"
     assert str(caught.value) == errors.message(caught.value) == text
-    message = r"larger file here \(ulimit -f\) \(TMPDIR\): '.*out'"
+    message = r"writing \(TMPDIR\); the system .* here \(ulimit -f\): '.*out'"
     with pytest.raises(OSError, match=message), errors.writing(path, " (TMPDIR)"):
         raise OSError(errno.EFBIG, "File too large")
 
