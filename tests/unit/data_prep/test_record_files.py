@@ -127,7 +127,7 @@ def test_no_room_to_unpack(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(record_files, "_unpack", full)
-    with pytest.raises(OSError, match=r"No space left on device.*free some space.*TMPDIR"):
+    with pytest.raises(OSError, match=r"No space left on device.*TMPDIR.*free some space"):
         RecordFiles([str(tmp_path / "a.gz")])
 
 
