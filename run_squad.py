@@ -139,8 +139,9 @@ class Setup:
 def main(argv: Sequence[str]) -> dict[str, Any]:
     """Runs the command; returns the scores, if there were any."""
     flags = CLI.parse(argv)
-    first = flags.ensemble.split(",")[0].strip() if flags.ensemble else None
-    scripts.take_saved_settings(CLI, flags, SQUAD_FILE, SAVED, first)
+    run = flags.ensemble.split(",")[0].strip() if flags.ensemble else flags.output_dir
+    # Not of --init_checkpoint: a model of 2.0 may be asked for answers alone.
+    scripts.take_saved_settings(CLI, flags, SQUAD_FILE, SAVED, run)
     check_flags(flags)
     import_tensorflow()
 
