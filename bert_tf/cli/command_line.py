@@ -19,7 +19,7 @@ from absl import flags, logging
 
 from bert_tf import errors
 
-_TRACEBACK = ("--traceback", "--traceback=true")
+_TRACEBACK = re.compile(r"--?traceback(=(true|t|yes|y|1))?", re.IGNORECASE)
 
 
 class CommandLineError(ValueError):
@@ -265,7 +265,7 @@ class CommandLine:
             raise SystemExit(141) from None
         except Exception as error:
             text = self._told(error)
-            if text is None or any(each in sys.argv for each in _TRACEBACK):
+            if text is None or any(map(_TRACEBACK.fullmatch, sys.argv[1:])):
                 raise
             with contextlib.suppress(OSError):
                 sys.stdout.flush()  # It may be what cannot be written.

@@ -9,9 +9,11 @@ the files of a release. Heads go along, with their labels.
 
 import contextlib
 import dataclasses
+import glob
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,6 +94,8 @@ _LAYOUTS = {
 }
 
 
+# How the folder begins that a conversion writes to first.
+_ASIDE = ".bert_tf_incomplete_"
 # Of their checkpoints; Hugging Face's have none.
 _NAMES = {"original": original.RELEASED_NAME, "garden": garden.NAME}
 
@@ -223,31 +227,39 @@ def _files(folder: str, layout: str) -> list[str]:
 
 @contextlib.contextmanager
 def _whole(folder: str, replaced: Sequence[str]) -> Iterator[str]:
-    """Yields a folder to write to, whose files take their places in `folder` when all are there.
+    """Yields a local folder to write to, whose files take their places in `folder` in the end.
 
     Until then `folder` is as it was. Of what was there in their place nothing is left: labels or a
     vocabulary would pass for the new model's.
     """
-    if paths.has_scheme(folder):
-        # Folders cannot be moved there; each file comes whole.
-        for path in replaced:
-            paths.remove(path)
-        yield folder
-        return
-    folder = os.path.realpath(paths.local(folder))
-    aside = f"{folder}.incomplete"
-    shutil.rmtree(aside, ignore_errors=True)  # What a killed command may have left.
-    try:
+    with contextlib.ExitStack() as stack:
+        if paths.has_scheme(folder):
+            aside = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf_"))
+            move = paths.copy
+        else:
+            # In the folder itself, which may be a disk of its own, or in one not to be written to.
+            folder = paths.local(folder)
+            if not os.path.isdir(folder):
+                stack.callback(_remove_if_empty, folder)
+            paths.make_dirs(folder)
+            for left in glob.glob(paths.join(glob.escape(folder), f"{_ASIDE}*")):
+                shutil.rmtree(left, ignore_errors=True)  # Of a command that was killed.
+            aside = tempfile.mkdtemp(prefix=_ASIDE, dir=folder)
+            stack.callback(shutil.rmtree, aside, ignore_errors=True)
+            move = paths.rename
         yield aside
-        paths.make_dirs(folder)
-        for path in replaced:
-            paths.remove(path)
         names = paths.list_dir(aside)
-        # What tells that there is a checkpoint comes last.
+        for path in replaced:
+            # An old index beside new data would look finished.
+            if paths.basename(path) not in names or path.endswith(".index"):
+                paths.remove(path)
         for name in sorted(names, key=lambda name: name.endswith(".index")):
-            paths.rename(paths.join(aside, name), paths.join(folder, name))
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            move(paths.join(aside, name), paths.join(folder, name))
+
+
+def _remove_if_empty(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 def _chosen(flags: Any) -> str:

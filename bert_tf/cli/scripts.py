@@ -302,8 +302,14 @@ def take_saved_settings(
         if cli.given(setting):
             other.append(f"--{setting}={getattr(flags, setting)} (then {saved[setting]})")
             continue
-        flags[setting].value = saved[setting]
-        taken.append(f"--{setting}={saved[setting]}")
+        try:
+            flags[setting].value = flags[setting].parser.parse(saved[setting])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{paths.join(where, name)}: {setting} is {saved[setting]!r}: {error}; give "
+                f"--{setting}, or mend the file"
+            ) from None
+        taken.append(f"--{setting}={getattr(flags, setting)}")
     if taken:
         logging.info("As the run in %s was trained: %s", where, ", ".join(taken))
     if other:

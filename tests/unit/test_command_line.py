@@ -272,7 +272,7 @@ def test_a_full_disk_or_memory_of_python(run, capsys):
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError, tf.errors.OpError])
-@pytest.mark.parametrize("flag", ["--traceback", "--traceback=true"])
+@pytest.mark.parametrize("flag", ["--traceback", "--traceback=True", "-traceback=1"])
 def test_a_traceback_on_request(run, error, flag):
     error = error(None, None, "x", 1) if error is tf.errors.OpError else error("the rate")
     with pytest.raises(type(error)):

@@ -268,6 +268,13 @@ def test_a_trained_folder_says_how_its_texts_are_cut(tmp_path, where, caplog):
     assert "was trained: --character_level=True, --max_seq_length=96" in caplog.text
     assert "Other than the run" in caplog.text
     assert "--doc_stride=16 (then 32)" in caplog.text
+    for value in (None, "a", 2.5, 0):
+        (run / "squad.json").write_text(json.dumps({**settings, "max_seq_length": value}))
+        flags = run_squad.CLI.parse([*command, "--do_predict"])
+        with pytest.raises(
+            ValueError, match=rf"squad\.json: max_seq_length is '?{value}'?: .*give --"
+        ):
+            scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folder)
     # A command that trains says for itself.
     flags = run_squad.CLI.parse([*command, "--do_train"])
     scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folder)

@@ -255,13 +255,13 @@ def test_a_disk_that_fills_up_later_leaves_nothing(to, tmp_path, monkeypatch):
             convert(**flags_)
     assert list(tmp_path.iterdir()) == [vocab]
     # What a command that was killed left is no hindrance.
-    (tmp_path / "new.incomplete").mkdir()
-    (tmp_path / "new.incomplete" / "left").touch()
+    left = tmp_path / "new" / f"{convert_checkpoint._ASIDE}x"
+    left.mkdir(parents=True)
+    (left / "half").touch()
     convert(**flags_)
     names = {path.name for path in (tmp_path / "new").iterdir()}
     assert "vocab.txt" in names
-    assert "left" not in names
-    assert not (tmp_path / "new.incomplete").exists()
+    assert left.name not in names
     # A model without a vocabulary does not keep that of another.
     vocab.unlink()
     without = tmp_path / "without"
@@ -272,6 +272,28 @@ def test_a_disk_that_fills_up_later_leaves_nothing(to, tmp_path, monkeypatch):
         "vocab.txt",
         "tokenizer_config.json",
     }
+
+
+@pytest.mark.parametrize("to", ["original", "huggingface", "garden"])
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_a_model_is_converted_in_its_place(to, where, tmp_path):
+    folder = f"memory://in_place_{to}" if where == "memory" else str(tmp_path / "model")
+    for path in TINY.iterdir():
+        if path.is_file():
+            paths.make_dirs(folder)
+            paths.copy(str(path), paths.join(folder, path.name))
+    (tmp_path / "vocab.txt").write_text("x\n" * 120)
+    paths.copy(str(tmp_path / "vocab.txt"), paths.join(folder, "vocab.txt"))
+    expected = tensors_of(TINY)
+    convert(input=folder, output=folder, to=to, overwrite=True, hidden_act="relu")
+    with paths.open_file(paths.join(folder, "vocab.txt")) as file:
+        assert file.read() == "x\n" * 120
+    assert not [name for name in paths.list_dir(folder) if name.startswith(".")]
+    if to == "huggingface":
+        for name in paths.list_dir(folder):
+            if name.startswith(("bert_model", "checkpoint", "bert_config")):
+                paths.remove(paths.join(folder, name))
+    assert_same(restore.load(folder).tensors(), expected)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
