@@ -187,7 +187,9 @@ class Setup:
 def main(argv: Sequence[str]) -> dict[str, Any]:
     """Runs the command; returns the metrics of the evaluation, if there was one."""
     flags = CLI.parse(argv)
-    scripts.take_saved_settings(CLI, flags, TASK_FILE, ("max_seq_length", "truncation"))
+    init = flags.init_checkpoint and scripts.folder_of(flags.init_checkpoint)
+    folders = (flags.output_dir, init)
+    scripts.take_saved_settings(CLI, flags, TASK_FILE, ("max_seq_length", "truncation"), folders)
     check_flags(flags)
     import_tensorflow()
 

@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
     flags = CLI.parse(argv)
     run = flags.ensemble.split(",")[0].strip() if flags.ensemble else flags.output_dir
     # Not of --init_checkpoint: a model of 2.0 may be asked for answers alone.
-    scripts.take_saved_settings(CLI, flags, SQUAD_FILE, SAVED, run)
+    scripts.take_saved_settings(CLI, flags, SQUAD_FILE, SAVED, [run])
     check_flags(flags)
     import_tensorflow()
 

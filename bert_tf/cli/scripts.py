@@ -276,7 +276,7 @@ def read_settings(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def take_saved_settings(
-    cli: CommandLine, flags: Any, name: str, settings: Iterable[str], folder: str | None = None
+    cli: CommandLine, flags: Any, name: str, settings: Iterable[str], folders: Iterable[str | None]
 ) -> None:
     """Sets flags that were not given to what the weights were trained with, where none are trained.
 
@@ -285,16 +285,15 @@ def take_saved_settings(
       flags: its flags.
       name: of the file in which the script keeps a run's settings.
       settings: the flags that it holds.
-      folder: the run's; by default --output_dir or, where that has no such file, the folder of
-        --init_checkpoint.
+      folders: of runs; the first that has such a file counts.
+
+    Raises:
+      ValueError: the file holds what is no value of a flag; names it.
     """
     if flags.do_train:
         return
-    folders = [folder] if folder else [flags.output_dir, flags.init_checkpoint]
-    if not folder and flags.init_checkpoint and not paths.is_dir(flags.init_checkpoint):
-        folders[1] = paths.dirname(flags.init_checkpoint) or "."
-    found = ((each, read_settings(each, name)) for each in folders if each)
-    where, saved = next(((each, read) for each, read in found if read), ("", {}))
+    found = ((folder, read_settings(folder, name)) for folder in folders if folder)
+    where, saved = next(((folder, read) for folder, read in found if read), ("", {}))
     taken, other = [], []
     for setting in settings:
         if setting not in saved or saved[setting] == getattr(flags, setting):
@@ -316,10 +315,14 @@ def take_saved_settings(
         logging.info("Other than the run in %s was trained: %s", where, ", ".join(other))
 
 
+def folder_of(checkpoint: str) -> str:
+    """Returns the folder that --init_checkpoint is or lies in."""
+    return checkpoint if paths.is_dir(checkpoint) else paths.dirname(checkpoint) or "."
+
+
 def check_case(checkpoint: str, lower: bool) -> None:
     """Checks do_lower_case against what the name of the checkpoint's folder says."""
-    folder = checkpoint if paths.is_dir(checkpoint) else paths.dirname(checkpoint)
-    name = paths.basename(folder.rstrip("/"))
+    name = paths.basename(folder_of(checkpoint).rstrip("/"))
     words = name.lower().replace("-", "_").split("_")
     if ("cased" if lower else "uncased") in words:
         raise CommandLineError(

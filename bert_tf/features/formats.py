@@ -121,7 +121,7 @@ def _tables() -> _Tables:
 
 def to_npz(records: Sequence[Record], names: Sequence[Layer]) -> memoryview:
     """Returns records as the content of an npz file: see docs/features.md."""
-    arrays = {
+    arrays: dict[str, Any] = {
         "linex_index": np.array([record.index for record in records], np.int64),
         "layers": np.array([str(name) for name in names]),
     }
@@ -133,7 +133,7 @@ def to_npz(records: Sequence[Record], names: Sequence[Layer]) -> memoryview:
         lengths = [len(record.values) for record in records]
         arrays["offsets"] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez(buffer, **arrays)
     return buffer.getbuffer()
 
 
@@ -184,9 +184,8 @@ def from_json(lines: Iterable[bytes]) -> Iterator[Record]:
             yield Record(found["linex_index"], [row["token"] for row in rows], values)
 
 
-def from_npz(file: IO[bytes], names: Sequence[Layer]) -> Iterator[Record]:
-    """Reads what `to_npz` wrote, whose arrays know their layers."""
-    del names
+def from_npz(file: IO[bytes]) -> Iterator[Record]:
+    """Reads what `to_npz` wrote."""
     with np.load(io.BytesIO(file.read())) as part:
         values, indices = part["values"], part["linex_index"].tolist()
         if "offsets" not in part:
@@ -197,14 +196,16 @@ def from_npz(file: IO[bytes], names: Sequence[Layer]) -> Iterator[Record]:
         yield Record(index, tokens[start:end], values[start:end])
 
 
-def from_parquet(file: IO[bytes], names: Sequence[Layer]) -> Iterator[Record]:
+def from_parquet(file: IO[bytes]) -> Iterator[Record]:
     """Reads what `to_parquet` wrote."""
     _, parquet = import_pyarrow()
     table = parquet.read_table(io.BytesIO(file.read()))
     tokens = table["tokens"].to_pylist() if "tokens" in table.column_names else None
     found = []
-    for name in names:
-        lists = table[f"layer_{name}"].combine_chunks()
+    for name in table.column_names:
+        if not name.startswith("layer_"):
+            continue
+        lists = table[name].combine_chunks()
         inner = lists.flatten() if tokens is not None else lists
         found.append(inner.flatten().to_numpy().reshape(-1, inner.type.list_size))
     values = np.stack(found, axis=1)  # [sum T or N, L, H]

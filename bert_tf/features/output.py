@@ -209,7 +209,7 @@ def _staged(path: str) -> str:
 def _open_locked(partial: str, path: str) -> IO[bytes]:
     """Opens a file that this process alone makes longer."""
     while True:
-        file = open(partial, "ab")  # noqa: SIM115
+        file = paths.open_file(partial, "ab")
         try:
             _lock(file.fileno(), path)
             # Else another process has finished it and given it its name.
@@ -346,4 +346,4 @@ def read_features(path: str) -> Iterator[Record]:
     for number in range(info["parts"]):
         name = paths.join(path, f"part-{number:05d}.{info['format']}")
         with paths.open_file(name, "rb") as file:
-            yield from read(file, info["layers"])
+            yield from read(file)

@@ -352,7 +352,7 @@ def test_an_address_of_no_kind(kind):
 
 
 def test_a_driver_that_is_missing(monkeypatch):
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
 
     def without(path):
         raise ModuleNotFoundError("No module named 'pyarrow'")

@@ -260,10 +260,11 @@ def test_a_trained_folder_says_how_its_texts_are_cut(tmp_path, where, caplog):
         "given": f"--output_dir={tmp_path}",
     }[where]
     command = ["run_squad.py", f"--output_dir={tmp_path / 'new'}", flag, "--doc_stride=16"]
-    folder = str(run) if where == "given" else None
     flags = run_squad.CLI.parse([*command, "--do_predict"])
+    init = flags.init_checkpoint and scripts.folder_of(flags.init_checkpoint)
+    folders = [str(run)] if where == "given" else [flags.output_dir, init]
     with caplog.at_level("INFO", logger="absl"):
-        scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folder)
+        scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folders)
     assert (flags.character_level, flags.max_seq_length, flags.doc_stride) == (True, 96, 16)
     assert "was trained: --character_level=True, --max_seq_length=96" in caplog.text
     assert "Other than the run" in caplog.text
@@ -274,8 +275,8 @@ def test_a_trained_folder_says_how_its_texts_are_cut(tmp_path, where, caplog):
         with pytest.raises(
             ValueError, match=rf"squad\.json: max_seq_length is '?{value}'?: .*give --"
         ):
-            scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folder)
+            scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folders)
     # A command that trains says for itself.
     flags = run_squad.CLI.parse([*command, "--do_train"])
-    scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folder)
+    scripts.take_saved_settings(run_squad.CLI, flags, "squad.json", NAMES, folders)
     assert (flags.character_level, flags.max_seq_length) == (False, 384)
