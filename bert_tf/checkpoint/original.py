@@ -8,12 +8,13 @@ is imported when a file is opened or written, not before.
 from __future__ import annotations
 
 import contextlib
+import glob
 import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ _ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _SHARD = re.compile(r"\.data-(\d{5})-of-(\d{5})$")
 _STEP = re.compile(r"-(\d+)$")
 _INCOMPLETE = ".incomplete"
+# How the folder begins that a whole folder is written to first.
+_ASIDE = ".bert_tf_incomplete_"
 
 
 class CheckpointError(ValueError):
@@ -301,6 +304,47 @@ def _publish_saved(prefix: str, save: Callable[[str], None]) -> None:
             _publish(staged, prefix, paths.rename)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def whole_folder(folder: str, replaced: Sequence[str] = ()) -> Iterator[str]:
+    """Yields a local folder to write to, whose files take their places in `folder` in the end.
+
+    Until then `folder` is as it was; on an error it stays so.
+
+    Args:
+        folder: where they are to be; it is made.
+        replaced: paths in it of which nothing is left, whether there is a new file of the name or
+            not: labels or a vocabulary would pass for the new model's.
+    """
+    with contextlib.ExitStack() as stack:
+        if paths.has_scheme(folder):
+            aside = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf_"))
+            move = paths.copy
+        else:
+            # In the folder itself, which may be a disk of its own, or in one not to be written to.
+            folder = paths.local(folder)
+            if not os.path.isdir(folder):
+                stack.callback(_remove_if_empty, folder)
+            paths.make_dirs(folder)
+            for left in glob.glob(paths.join(glob.escape(folder), f"{_ASIDE}*")):
+                shutil.rmtree(left, ignore_errors=True)  # Of a command that was killed.
+            aside = tempfile.mkdtemp(prefix=_ASIDE, dir=folder)
+            stack.callback(shutil.rmtree, aside, ignore_errors=True)
+            move = paths.rename
+        yield aside
+        names = paths.list_dir(aside)
+        for path in replaced:
+            # An old index beside new data would look finished.
+            if paths.basename(path) not in names or path.endswith(".index"):
+                paths.remove(path)
+        for name in sorted(names, key=lambda name: name.endswith(".index")):
+            move(paths.join(aside, name), paths.join(folder, name))
+
+
+def _remove_if_empty(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 def _as_array(name: str, value: Any) -> np.ndarray:

@@ -7,14 +7,9 @@ training run's checkpoint, unless --keep_optimizer is given; --to=original from 
 the files of a release. Heads go along, with their labels.
 """
 
-import contextlib
 import dataclasses
-import glob
-import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -94,8 +89,6 @@ _LAYOUTS = {
 }
 
 
-# How the folder begins that a conversion writes to first.
-_ASIDE = ".bert_tf_incomplete_"
 # Of their checkpoints; Hugging Face's have none.
 _NAMES = {"original": original.RELEASED_NAME, "garden": garden.NAME}
 
@@ -148,7 +141,7 @@ def main(argv: Sequence[str]) -> None:
     tensors = dict(restore.finite_values(checkpoint, report))
     task = _task(checkpoint, tensors)
     lower = _do_lower_case(flags, checkpoint, task)
-    with _whole(flags.output, _files(flags.output, flags.to)) as folder:
+    with original.whole_folder(flags.output, _files(flags.output, flags.to)) as folder:
         if flags.to == "huggingface":
             dropped = huggingface.write(
                 folder,
@@ -223,43 +216,6 @@ def _files(folder: str, layout: str) -> list[str]:
         return huggingface.files_of(folder)
     files = (restore.ORIGINAL_CONFIG_FILE, restore.VOCAB_FILE, TASK_FILE, SQUAD_FILE)
     return [paths.join(folder, file) for file in (*files, f"{_NAMES[layout]}.index")]
-
-
-@contextlib.contextmanager
-def _whole(folder: str, replaced: Sequence[str]) -> Iterator[str]:
-    """Yields a local folder to write to, whose files take their places in `folder` in the end.
-
-    Until then `folder` is as it was. Of what was there in their place nothing is left: labels or a
-    vocabulary would pass for the new model's.
-    """
-    with contextlib.ExitStack() as stack:
-        if paths.has_scheme(folder):
-            aside = stack.enter_context(tempfile.TemporaryDirectory(prefix="bert_tf_"))
-            move = paths.copy
-        else:
-            # In the folder itself, which may be a disk of its own, or in one not to be written to.
-            folder = paths.local(folder)
-            if not os.path.isdir(folder):
-                stack.callback(_remove_if_empty, folder)
-            paths.make_dirs(folder)
-            for left in glob.glob(paths.join(glob.escape(folder), f"{_ASIDE}*")):
-                shutil.rmtree(left, ignore_errors=True)  # Of a command that was killed.
-            aside = tempfile.mkdtemp(prefix=_ASIDE, dir=folder)
-            stack.callback(shutil.rmtree, aside, ignore_errors=True)
-            move = paths.rename
-        yield aside
-        names = paths.list_dir(aside)
-        for path in replaced:
-            # An old index beside new data would look finished.
-            if paths.basename(path) not in names or path.endswith(".index"):
-                paths.remove(path)
-        for name in sorted(names, key=lambda name: name.endswith(".index")):
-            move(paths.join(aside, name), paths.join(folder, name))
-
-
-def _remove_if_empty(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
 
 
 def _chosen(flags: Any) -> str:

@@ -6,9 +6,7 @@ without new words give the same outputs as before. Writes a folder like a releas
 bert_config.json, vocab.txt, bert_model.ckpt.* (weights only).
 """
 
-import contextlib
 import dataclasses
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -414,22 +412,12 @@ def _new_vocabulary(vocab_file: str, new: Mapping[int, str]) -> bytes:
 def _write(
     folder: str, vocabulary: bytes, config: BertConfig, tensors: Mapping[str, np.ndarray]
 ) -> None:
-    vocab_file, config_file, prefix = _files(folder)
-    is_new = not paths.exists(folder)
-    paths.make_dirs(folder)
-    try:
-        # The checkpoint comes last, whole or not at all: where it is, the rest is.
+    with original.whole_folder(folder) as aside:
+        vocab_file, config_file, prefix = _files(aside)
         with paths.atomic_write(vocab_file, "wb") as handle:
             handle.write(vocabulary)
         config.to_json_file(config_file)
         original.write(prefix, tensors)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            paths.remove(vocab_file)
-            paths.remove(config_file)
-            if is_new and not paths.has_scheme(folder):
-                os.rmdir(paths.local(folder))
-        raise
 
 
 def _say(

@@ -255,7 +255,7 @@ def test_a_disk_that_fills_up_later_leaves_nothing(to, tmp_path, monkeypatch):
             convert(**flags_)
     assert list(tmp_path.iterdir()) == [vocab]
     # What a command that was killed left is no hindrance.
-    left = tmp_path / "new" / f"{convert_checkpoint._ASIDE}x"
+    left = tmp_path / "new" / f"{original._ASIDE}x"
     left.mkdir(parents=True)
     (left / "half").touch()
     convert(**flags_)
